@@ -1,0 +1,1 @@
+"""The processes: one package each, and what they share (base, mailbox, lifecycle, health)."""

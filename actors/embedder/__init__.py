@@ -1,0 +1,1 @@
+"""The embedder process. Entry point: ``python -m recalld.actors.embedder``."""

@@ -1,0 +1,1 @@
+"""The query process. Entry point: ``python -m recalld.actors.query``."""

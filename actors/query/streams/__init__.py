@@ -1,0 +1,1 @@
+"""SQL that reads the index, one file per stream."""

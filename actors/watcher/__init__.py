@@ -1,0 +1,1 @@
+"""The watcher process. Entry point: ``python -m recalld.actors.watcher``."""

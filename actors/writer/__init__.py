@@ -1,0 +1,1 @@
+"""The writer process. Entry point: ``python -m recalld.actors.writer``."""

@@ -1,0 +1,1 @@
+"""The recalld command: one file per family of commands."""

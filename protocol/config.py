@@ -1,0 +1,215 @@
+"""
+Configuration: config.toml, overridden key by key by ``RECALLD_*``.
+
+``RECALLD_EMBEDDER__THREADS=2`` sets ``embedder.threads``: sections are joined by two underscores. Every key has a default,
+so an empty or absent file is a valid configuration. Read-only programs never create the file.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class ConfigError(Exception):
+    """Raised when config.toml or a ``RECALLD_*`` variable has an unknown key or a wrong value; the text names the place."""
+
+
+class VaultConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One watched folder."""
+
+    path: str
+    name: str = ""
+
+
+class Watcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How folders are watched."""
+
+    sweep_s: Annotated[float, Meta(gt=0)] = 30.0
+    """Seconds between full diffs of every vault."""
+    mode: Literal["native", "poll", "off"] = "native"
+    """native: the system's file events. poll: look every ``poll_ms``. off: sweeps only."""
+    poll_ms: PositiveInt = 1000
+    step_ms: PositiveInt = 20
+    """How long to gather events before acting on them."""
+    ignore: tuple[str, ...] = (
+        ".*/", "node_modules/", "*.sync-conflict-*", "*conflicted copy*", "*.tmp.md", ".#*", "~$*",
+    )  # fmt: skip
+    """gitignore patterns, before each folder's own .gitignore and .recalldignore."""
+    max_bytes: PositiveInt = 32_000_000
+    """Larger files are not read; status names them."""
+    vanish_fraction: Fraction = 0.5
+    vanish_min: PositiveInt = 20
+    """More than both vanishing in one sweep is confirmed by a second sweep before anything is removed."""
+
+
+class Embedder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The local embedding model."""
+
+    model: str = "minilm"
+    """Name of an installed model (`recalld model list`), or "none"."""
+    threads: Annotated[int, Meta(ge=0)] = 0
+    """Bulk worker threads; 0 = cores - 1, at most 4."""
+    batch: PositiveInt = 8
+    sentences: bool = True
+    """Embed sentences beside passages: better recall, about twice the work."""
+    reranker: str = ""
+    """Folder of an ONNX cross-encoder; '' = none."""
+
+
+class Recall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How questions are answered."""
+
+    k: PositiveInt = 5
+    budget_ms: PositiveInt = 5000
+    know_threshold: Fraction = 0.5
+    """Below this calibrated confidence an answer says that the notes do not contain it."""
+    toolset: Literal["default", "full"] = "default"
+    """Which MCP tools are listed."""
+    ranking: dict[str, float] = {}
+    """Overrides of ranking parameters, by name (see docs/ranking.md)."""
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of agents' sessions."""
+
+    mode: Literal["all", "marked", "off"] = "all"
+    """all: every project. marked: only below a .recalld.toml. off: nothing."""
+    assistant_messages: bool = False
+    """Keep the agent's last message of a turn where the host sends it."""
+    idle_end_min: PositiveInt = 120
+    """A session without events for this long has ended."""
+    handoff_expire_days: PositiveInt = 14
+    """Automatic handoffs older than this are no longer offered."""
+    redact_patterns: tuple[str, ...] = ()
+    """Further regular expressions whose matches are removed."""
+    redact_allow: tuple[str, ...] = ()
+    """Exact strings that are never removed."""
+    briefing_chars: Annotated[int, Meta(ge=0, le=10_000)] = 4000
+    spool_max_mb: PositiveInt = 256
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long old versions of notes are kept for ``as_of``."""
+
+    keep_versions: PositiveInt = 32
+    keep_days: PositiveInt = 730
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    max_mb: PositiveInt = 16
+    """Per log file; two older ones are kept."""
+
+
+class Supervisor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    beat_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
+    """A child whose event loop has not told of itself for this long is replaced."""
+    intensity: PositiveInt = 8
+    period_s: Annotated[float, Meta(gt=0)] = 60.0
+    """More crashes than ``intensity`` within ``period_s``: the child cools down."""
+    cooling_probe_s: Annotated[float, Meta(gt=0)] = 300.0
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole configuration. Field names are the keys of config.toml."""
+
+    vaults: tuple[VaultConfig, ...] = ()
+    watcher: Watcher = Watcher()
+    embedder: Embedder = Embedder()
+    recall: Recall = Recall()
+    capture: Capture = Capture()
+    history: History = History()
+    log: Log = Log()
+    supervisor: Supervisor = Supervisor()
+
+
+RESERVED = {"RECALLD_DATA", "RECALLD_RUNTIME", "RECALLD_DEBUG", "RECALLD_GRACE_MS"}
+"""``RECALLD_*`` variables that are not configuration keys; those of tests start with ``RECALLD_TEST_``."""
+
+
+def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+    """
+    The configuration from ``path`` (absent is fine) and ``environ`` (default ``os.environ``).
+
+    Raises ConfigError naming file and line, or the variable. Any OSError but FileNotFoundError is raised as it is.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    return parse(text, str(path), os.environ if environ is None else environ)
+
+
+def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
+    """Pure half of ``load``. Raises ConfigError."""
+    try:
+        raw: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    _convert(raw, lambda dotted: f"{source}:{_line_of(text, dotted)}")
+    for name, value in sorted(environ.items()):
+        if name.startswith("RECALLD_") and name not in RESERVED and not name.startswith("RECALLD_TEST_"):
+            _override(raw, name, value)
+    return _convert(raw, lambda dotted: f"RECALLD_{dotted.upper().replace('.', '__')}")
+
+
+def _convert(raw: dict[str, Any], place: Any) -> Config:
+    try:
+        return msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        dotted = at.rstrip("`").lstrip(".")
+        if message.startswith("Object contains unknown field"):
+            field = message.split("`")[1]
+            dotted = f"{dotted}.{field}" if dotted else field
+            raise ConfigError(f"{place(dotted)}: unknown key '{dotted}'") from None
+        raise ConfigError(f"{place(dotted)}: {dotted}: {message}") from None
+
+
+def _line_of(text: str, dotted: str) -> int:
+    """The 1-based line on which ``dotted`` is set: section header first, then the key; 1 when it cannot be told."""
+    *section, key = dotted.replace("[", ".").replace("]", "").replace("...", "").split(".")
+    section = [part for part in section if part]
+    inside, best = not section, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            inside = stripped.strip("[] \t").split(".") == [part for part in section if not part.isdigit()]
+            if stripped.strip("[] \t").split(".") == [*section, key]:
+                return number
+            best = number if inside else best
+        elif inside and stripped.partition("=")[0].strip().strip('"') == key:
+            return number
+    return best
+
+
+def _override(raw: dict[str, Any], name: str, value: str) -> None:
+    keys = name.removeprefix("RECALLD_").lower().split("__")
+    kind: Any = Config
+    for key in keys:
+        hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else {}
+        if key not in hints:
+            raise ConfigError(f"{name}: unknown key '{'.'.join(keys)}'")
+        kind = hints[key]
+    table = raw
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+    table[keys[-1]] = _value_of(value)
+
+
+def _value_of(value: str) -> Any:
+    """A TOML value where it is one (numbers, booleans, lists, quoted strings), else the text itself."""
+    try:
+        return tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return value

@@ -1,0 +1,283 @@
+"""Messages of capture: pages, handoffs, briefings, sessions. Raw hook events arrive on ``events.sock`` as JSON lines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .common import Message, Ok
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a caller stands: who it is and in which folder. The project is derived from it."""
+
+    cwd: str = ""
+    host: str = ""
+    session: str = ""
+    project: str = ""
+    """Named by the caller; wins over what the folder says."""
+
+
+class ProjectRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A project and how it was found. ``guessed`` projects are never written to."""
+
+    name: str
+    found_by: Literal["named", "marker", "git", "session", "folder", "none"] = "none"
+    root: str = ""
+    guessed: bool = False
+
+
+class WritePage(Message, tag="write_page"):
+    """
+    Write a wiki page -> PageWritten, or ``conflict`` when ``expect_hash`` or ``create_only`` does not hold.
+
+    ``replay_key`` makes a repeated write (a bridge that reconnected) answer as the first one did.
+    """
+
+    path: str
+    """Relative to the project's wiki folder; '.md' is added when missing."""
+    body: str
+    place: Place = Place()
+    title: str = ""
+    kind: str = ""
+    tags: tuple[str, ...] = ()
+    relations: dict[str, tuple[str, ...]] = {}
+    pinned: bool = False
+    expires: str = ""
+    supersedes: str = ""
+    expect_hash: str = ""
+    create_only: bool = False
+    scope: Literal["project", "global"] = "project"
+    replay_key: str = ""
+
+
+class PageWritten(Message, tag="page_written"):
+    path: str
+    file: str
+    project: ProjectRef
+    hash: str
+    created: bool = False
+    redacted: int = 0
+    twin: str = ""
+    """An existing page that looks like the same thing under another name; nothing was written when this is set."""
+
+
+class DeletePage(Message, tag="delete_page"):
+    path: str
+    place: Place = Place()
+    expect_hash: str = ""
+    replay_key: str = ""
+
+
+class PageDeleted(Message, tag="page_deleted"):
+    path: str
+    project: ProjectRef
+    existed: bool
+
+
+class ReadPage(Message, tag="read_page"):
+    """-> PageText; ``not_found`` true when there is none."""
+
+    path: str
+    place: Place = Place()
+
+
+class PageText(Message, tag="page_text"):
+    path: str
+    file: str
+    project: ProjectRef
+    text: str = ""
+    hash: str = ""
+    not_found: bool = False
+
+
+class PageLog(Message, tag="page_log"):
+    """History of a page from git -> PageHistory."""
+
+    path: str
+    place: Place = Place()
+    limit: int = 20
+
+
+class PageVersion(msgspec.Struct, frozen=True, kw_only=True):
+    commit: str
+    at: str
+    author: str
+    subject: str
+
+
+class PageHistory(Message, tag="page_history"):
+    path: str
+    project: ProjectRef
+    versions: tuple[PageVersion, ...] = ()
+
+
+class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    project: str
+    cwd: str
+    from_agent: str
+    at_ms: int
+    summary: str
+    automatic: bool = True
+    to_agent: str = ""
+    from_session: str = ""
+    branch: str = ""
+    open_questions: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    files_touched: tuple[str, ...] = ()
+    last_failure: str = ""
+    state: Literal["open", "offered", "accepted", "expired", "cancelled"] = "open"
+    accepted_by: str = ""
+    accepted_at_ms: int = 0
+
+
+class HandoffBegin(Message, tag="handoff_begin"):
+    """Leave work for the next agent -> HandoffDone."""
+
+    summary: str
+    place: Place = Place()
+    to_agent: str = ""
+    open_questions: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    files_touched: tuple[str, ...] = ()
+    replay_key: str = ""
+
+
+class HandoffAccept(Message, tag="handoff_accept"):
+    """Claim by id, or the best open one for this place: exactly one caller gets it -> HandoffDone (handoff None = none)."""
+
+    place: Place = Place()
+    id: str = ""
+    replay_key: str = ""
+
+
+class HandoffList(Message, tag="handoff_list"):
+    place: Place = Place()
+    all_projects: bool = False
+    limit: int = 50
+
+
+class HandoffCancel(Message, tag="handoff_cancel"):
+    id: str
+    replay_key: str = ""
+
+
+class HandoffDone(Message, tag="handoff_done"):
+    handoff: Handoff | None
+    project: ProjectRef
+
+
+class Handoffs(Message, tag="handoffs"):
+    items: tuple[Handoff, ...]
+    project: ProjectRef
+
+
+class Brief(Message, tag="brief"):
+    """What an agent should know when it starts here -> Briefing. Claims nothing: the handoff in it is only offered."""
+
+    place: Place = Place()
+    max_chars: int = 4000
+
+
+class Briefing(Message, tag="briefing"):
+    text: str
+    project: ProjectRef
+    handoff: str = ""
+    """Id of the handoff that the text offers."""
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    host: str
+    project: str
+    cwd: str
+    started_ms: int
+    last_ms: int
+    ended_ms: int = 0
+    title: str = ""
+    page: str = ""
+    events: int = 0
+    branch: str = ""
+
+
+class SessionList(Message, tag="session_list"):
+    place: Place = Place()
+    all_projects: bool = True
+    limit: int = 20
+
+
+class Sessions(Message, tag="sessions"):
+    items: tuple[SessionInfo, ...]
+
+
+class SessionEvents(Message, tag="session_events"):
+    """Raw events of a session ('' = the last one that ended here) or after ``after_seq`` -> EventPage."""
+
+    session: str = ""
+    place: Place = Place()
+    query: str = ""
+    kinds: tuple[str, ...] = ()
+    after_seq: int = -1
+    limit: int = 50
+    offset: int = 0
+    max_chars: int = 4000
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    seq: int
+    session: str
+    host: str
+    kind: str
+    at: str
+    text: str = ""
+    tool: str = ""
+    command: str = ""
+    paths: tuple[str, ...] = ()
+    outcome: str = ""
+    project: str = ""
+
+
+class EventPage(Message, tag="event_page"):
+    items: tuple[EventRow, ...]
+    total: int = 0
+    session: str = ""
+
+
+class EndSession(Message, tag="end_session"):
+    """End a session whose agent never said so -> Ok."""
+
+    session: str
+
+
+class PurgeSession(Message, tag="purge_session"):
+    """Remove a session from journal, database, wiki and git history -> Purged."""
+
+    session: str
+
+
+class Purged(Message, tag="purged"):
+    report: dict[str, str]
+
+
+class ImportEvents(Message, tag="import_events"):
+    """Events from past transcripts: JSON lines in the hook clients' form, redacted on arrival -> Imported."""
+
+    lines: tuple[str, ...]
+
+
+class Imported(Message, tag="imported"):
+    stored: int
+    duplicates: int = 0
+    refused: int = 0
+
+
+CaptureRequest = (
+    WritePage | DeletePage | ReadPage | PageLog | HandoffBegin | HandoffAccept | HandoffList | HandoffCancel | Brief
+    | SessionList | SessionEvents | EndSession | PurgeSession | ImportEvents
+)  # fmt: skip
+CaptureReply = (
+    PageWritten | PageDeleted | PageText | PageHistory | HandoffDone | Handoffs | Briefing | Sessions | EventPage
+    | Purged | Imported | Ok
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Messages of the embedder: it answers questions at once (the query lane); bulk work it fetches from the writer itself."""
+
+from __future__ import annotations
+
+from .common import Message, Ok
+
+
+class Embed(Message, tag="embed"):
+    """Embed texts in the query lane, ahead of all bulk work -> Embeddings. At most 32 texts."""
+
+    texts: tuple[str, ...]
+
+
+class Embeddings(Message, tag="embeddings"):
+    """``vectors``: len(texts) x dim little-endian float32, L2-normalised, row-major."""
+
+    model_id: int
+    sha256: str
+    dim: int
+    vectors: bytes
+
+
+class Rerank(Message, tag="rerank"):
+    """Score passages against a query with the local cross-encoder, when one is configured -> Scores."""
+
+    query: str
+    passages: tuple[str, ...]
+
+
+class Scores(Message, tag="scores"):
+    """One relevance score per passage; empty when no reranker is configured."""
+
+    values: tuple[float, ...]
+
+
+class LoadModel(Message, tag="load_model"):
+    """Change to another installed model; current answers go on with the old one until it is loaded -> Ok."""
+
+    name: str
+
+
+class DescribeModel(Message, tag="describe_model"):
+    """-> ModelInfo"""
+
+
+class ModelInfo(Message, tag="model_info"):
+    name: str
+    sha256: str
+    dim: int
+    max_tokens: int
+    loaded: bool
+    problem: str = ""
+
+
+EmbedRequest = Embed | Rerank | LoadModel | DescribeModel
+EmbedReply = Embeddings | Scores | ModelInfo | Ok
+

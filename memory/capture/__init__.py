@@ -1,0 +1,1 @@
+"""From hook payloads to sessions, pages, handoffs and briefings. Pure."""

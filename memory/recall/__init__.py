@@ -1,0 +1,1 @@
+"""From a question and what the streams found to one ranking. Pure."""

@@ -1,0 +1,94 @@
+"""
+The values that ranking works on: what is known of every note (Catalog), and what the streams found (Evidence).
+
+The query actor fills them from SQLite and from the vector matrix; everything here and in the modules beside it is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from ...protocol.messages.common import Link
+
+
+class NoteCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What ranking knows of one version of a note. ``id`` is the row in ``notes``."""
+
+    id: int
+    vault_id: int
+    path: str
+    title: str
+    kind: str = ""
+    status: str = ""
+    date: str = ""
+    updated: str = ""
+    modified_ms: int = 0
+    pinned: bool = False
+    expires: str = ""
+    summary: str = ""
+    project: str = ""
+    session_id: str = ""
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    words: int = 0
+
+
+class Edge(msgspec.Struct, frozen=True, array_like=True):
+    """A resolved link between two notes, by id. ``kind`` as in Link.kind."""
+
+    source: int
+    target: int
+    kind: str
+
+
+class TextEvidence(msgspec.Struct, kw_only=True):
+    """
+    Full-text matches, one map per query term.
+
+    ``scores[term][chunk_id]`` is the BM25 contribution (> 0, larger is better) of the term in that chunk, so that sums over
+    terms are the BM25 of the disjunction and the matched terms of a chunk are known. ``df`` counts chunks per term over the
+    whole index (0 = the word occurs nowhere); ``chunks_total`` is the size of the index.
+    """
+
+    scores: dict[str, dict[int, float]]
+    df: dict[str, int]
+    chunks_total: int
+
+
+class VectorMatch(msgspec.Struct, frozen=True, array_like=True):
+    """Cosines of one note to the question: of the mean of its chunks, its best chunk, its best sentence."""
+
+    note_cos: float
+    chunk_cos: float
+    chunk_id: int
+    sentence_cos: float
+    sentence_chunk_id: int
+    char_from: int
+    char_to: int
+
+
+class VectorEvidence(Protocol):
+    """Similarities of all notes to the question; cheap to ask for any single note."""
+
+    def top(self, n: int) -> list[int]:
+        """Ids of the ``n`` notes with the largest mean of note and sentence cosine, best first."""
+        ...
+
+    def get(self, note_id: int) -> VectorMatch | None:
+        """The match of one note, None when it has no vectors yet."""
+        ...
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """Everything the streams found for one question. A stream that is down or switched off is None."""
+
+    text: TextEvidence | None
+    vector: VectorEvidence | None
+    note_of_chunk: Mapping[int, int]
+    """chunk id -> note id, for every chunk that appears in ``text``."""

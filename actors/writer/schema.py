@@ -1,8 +1,8 @@
 """
 The tables, and the steps from one version of them to the next.
 
-Every row here can be rebuilt from files and journal. Times are integer milliseconds since the epoch. Full text is fed by
-``memory.tokens.index_text``; queries go through ``memory.tokens.query_terms``: one tokenizer for both sides.
+Every row here can be rebuilt from files and journal. Times are integer milliseconds since the epoch. Full text is
+written by ``memory.recall.tokens.index_text`` and asked by ``query_terms`` beside it: one tokenizer for both sides.
 """
 
 VERSION = 1

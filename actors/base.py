@@ -27,7 +27,7 @@ import msgspec
 from ..protocol import config as configuration
 from ..protocol.client import Peer
 from ..protocol.config import Config, ConfigError
-from ..protocol.envelope import encode
+from ..protocol.envelope import ProtocolError, encode
 from ..protocol.framing import pack_bytes, read_body
 from ..protocol.messages import decode_to_child
 from ..protocol.messages.control import Beat, ConfigChanged, FromChild, Pause, PeersUp, Ready, Stop, Vitals
@@ -177,7 +177,7 @@ class Control:
         """The supervisor's next message, None when it is gone."""
         try:
             body = await read_body(self._reader)
-        except (OSError, Exception):  # noqa: BLE001 - whatever it is, the line to the supervisor is lost
+        except (OSError, ProtocolError):  # whatever it is, the line to the supervisor is lost
             return None
         return None if body is None else decode_to_child(body)
 

@@ -81,10 +81,7 @@ def locate(data: str | None = None, runtime: str | None = None, environ: Mapping
     home = Path(env.get("HOME") or os.path.expanduser("~"))
     data_dir = Path(data or env.get("RECALLD_DATA") or _default_data(home, env)).expanduser().absolute()
     chosen = runtime or env.get("RECALLD_RUNTIME")
-    if chosen:
-        runtime_dir = Path(chosen).expanduser().absolute()
-    else:
-        runtime_dir = _default_runtime(data_dir, home, env)
+    runtime_dir = Path(chosen).expanduser().absolute() if chosen else _default_runtime(data_dir, home, env)
     return Paths(data_dir, _short_enough(runtime_dir))
 
 

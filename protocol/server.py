@@ -132,9 +132,7 @@ class Server:
         if first.wire != WIRE:
             raise BadFrame(f"{first.role} speaks wire {first.wire}, this side {WIRE}: update and restart both")
 
-    async def _read(
-        self, reader: asyncio.StreamReader, outbox: Outbox, group: anyio.abc.TaskGroup
-    ) -> None:
+    async def _read(self, reader: asyncio.StreamReader, outbox: Outbox, group: anyio.abc.TaskGroup) -> None:
         scopes: dict[int, anyio.CancelScope] = {}
         while (envelope := await read_envelope(reader)) is not None:
             match envelope:
@@ -184,7 +182,7 @@ class Server:
         try:
             with anyio.fail_after(call.budget_ms / 1000):
                 reply = await self._handlers[type(body)](body)
-            return pack(Reply(call.id, msgspec.Raw(encode(reply))))  # type: ignore[arg-type]  # encodes any Struct
+            return pack(Reply(call.id, msgspec.Raw(encode(reply))))
         except ProtocolError as error:
             return pack(Fail(call.id, error.code, error.text, error.retry_after_ms))
         except TimeoutError:

@@ -28,7 +28,7 @@ class ProjectRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guessed: bool = False
 
 
-class WritePage(Message, tag="write_page"):
+class WritePage(Message, frozen=True, tag="write_page"):
     """
     Write a wiki page -> PageWritten, or ``conflict`` when ``expect_hash`` or ``create_only`` does not hold.
 
@@ -52,7 +52,7 @@ class WritePage(Message, tag="write_page"):
     replay_key: str = ""
 
 
-class PageWritten(Message, tag="page_written"):
+class PageWritten(Message, frozen=True, tag="page_written"):
     path: str
     file: str
     project: ProjectRef
@@ -63,27 +63,27 @@ class PageWritten(Message, tag="page_written"):
     """An existing page that looks like the same thing under another name; nothing was written when this is set."""
 
 
-class DeletePage(Message, tag="delete_page"):
+class DeletePage(Message, frozen=True, tag="delete_page"):
     path: str
     place: Place = Place()
     expect_hash: str = ""
     replay_key: str = ""
 
 
-class PageDeleted(Message, tag="page_deleted"):
+class PageDeleted(Message, frozen=True, tag="page_deleted"):
     path: str
     project: ProjectRef
     existed: bool
 
 
-class ReadPage(Message, tag="read_page"):
+class ReadPage(Message, frozen=True, tag="read_page"):
     """-> PageText; ``not_found`` true when there is none."""
 
     path: str
     place: Place = Place()
 
 
-class PageText(Message, tag="page_text"):
+class PageText(Message, frozen=True, tag="page_text"):
     path: str
     file: str
     project: ProjectRef
@@ -92,7 +92,7 @@ class PageText(Message, tag="page_text"):
     not_found: bool = False
 
 
-class PageLog(Message, tag="page_log"):
+class PageLog(Message, frozen=True, tag="page_log"):
     """History of a page from git -> PageHistory."""
 
     path: str
@@ -107,7 +107,7 @@ class PageVersion(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
 
 
-class PageHistory(Message, tag="page_history"):
+class PageHistory(Message, frozen=True, tag="page_history"):
     path: str
     project: ProjectRef
     versions: tuple[PageVersion, ...] = ()
@@ -133,7 +133,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accepted_at_ms: int = 0
 
 
-class HandoffBegin(Message, tag="handoff_begin"):
+class HandoffBegin(Message, frozen=True, tag="handoff_begin"):
     """Leave work for the next agent -> HandoffDone."""
 
     summary: str
@@ -145,7 +145,7 @@ class HandoffBegin(Message, tag="handoff_begin"):
     replay_key: str = ""
 
 
-class HandoffAccept(Message, tag="handoff_accept"):
+class HandoffAccept(Message, frozen=True, tag="handoff_accept"):
     """Claim by id, or the best open one for this place: exactly one caller gets it -> HandoffDone (handoff None = none)."""
 
     place: Place = Place()
@@ -153,35 +153,35 @@ class HandoffAccept(Message, tag="handoff_accept"):
     replay_key: str = ""
 
 
-class HandoffList(Message, tag="handoff_list"):
+class HandoffList(Message, frozen=True, tag="handoff_list"):
     place: Place = Place()
     all_projects: bool = False
     limit: int = 50
 
 
-class HandoffCancel(Message, tag="handoff_cancel"):
+class HandoffCancel(Message, frozen=True, tag="handoff_cancel"):
     id: str
     replay_key: str = ""
 
 
-class HandoffDone(Message, tag="handoff_done"):
+class HandoffDone(Message, frozen=True, tag="handoff_done"):
     handoff: Handoff | None
     project: ProjectRef
 
 
-class Handoffs(Message, tag="handoffs"):
+class Handoffs(Message, frozen=True, tag="handoffs"):
     items: tuple[Handoff, ...]
     project: ProjectRef
 
 
-class Brief(Message, tag="brief"):
+class Brief(Message, frozen=True, tag="brief"):
     """What an agent should know when it starts here -> Briefing. Claims nothing: the handoff in it is only offered."""
 
     place: Place = Place()
     max_chars: int = 4000
 
 
-class Briefing(Message, tag="briefing"):
+class Briefing(Message, frozen=True, tag="briefing"):
     text: str
     project: ProjectRef
     handoff: str = ""
@@ -202,17 +202,17 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     branch: str = ""
 
 
-class SessionList(Message, tag="session_list"):
+class SessionList(Message, frozen=True, tag="session_list"):
     place: Place = Place()
     all_projects: bool = True
     limit: int = 20
 
 
-class Sessions(Message, tag="sessions"):
+class Sessions(Message, frozen=True, tag="sessions"):
     items: tuple[SessionInfo, ...]
 
 
-class SessionEvents(Message, tag="session_events"):
+class SessionEvents(Message, frozen=True, tag="session_events"):
     """Raw events of a session ('' = the last one that ended here) or after ``after_seq`` -> EventPage."""
 
     session: str = ""
@@ -239,35 +239,35 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project: str = ""
 
 
-class EventPage(Message, tag="event_page"):
+class EventPage(Message, frozen=True, tag="event_page"):
     items: tuple[EventRow, ...]
     total: int = 0
     session: str = ""
 
 
-class EndSession(Message, tag="end_session"):
+class EndSession(Message, frozen=True, tag="end_session"):
     """End a session whose agent never said so -> Ok."""
 
     session: str
 
 
-class PurgeSession(Message, tag="purge_session"):
+class PurgeSession(Message, frozen=True, tag="purge_session"):
     """Remove a session from journal, database, wiki and git history -> Purged."""
 
     session: str
 
 
-class Purged(Message, tag="purged"):
+class Purged(Message, frozen=True, tag="purged"):
     report: dict[str, str]
 
 
-class ImportEvents(Message, tag="import_events"):
+class ImportEvents(Message, frozen=True, tag="import_events"):
     """Events from past transcripts: JSON lines in the hook clients' form, redacted on arrival -> Imported."""
 
     lines: tuple[str, ...]
 
 
-class Imported(Message, tag="imported"):
+class Imported(Message, frozen=True, tag="imported"):
     stored: int
     duplicates: int = 0
     refused: int = 0

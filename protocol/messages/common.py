@@ -13,7 +13,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every message. Unknown fields are ignored and new fields have defaults: old and new peers mix."""
 
 
-class Ok(Message, tag="ok"):
+class Ok(Message, frozen=True, tag="ok"):
     """Done; there is nothing more to say."""
 
 

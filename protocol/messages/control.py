@@ -37,32 +37,32 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last things that happened here, newest last, at most 10 lines (recent recalls, sessions)."""
 
 
-class Ready(Message, tag="ready"):
+class Ready(Message, frozen=True, tag="ready"):
     generation: int
     pid: int
 
 
-class Beat(Message, tag="beat"):
+class Beat(Message, frozen=True, tag="beat"):
     """Sent from the event loop each second: a loop that does not turn does not beat."""
 
     vitals: Vitals
 
 
-class Stop(Message, tag="stop"):
+class Stop(Message, frozen=True, tag="stop"):
     grace_ms: int
 
 
-class ConfigChanged(Message, tag="config_changed"):
+class ConfigChanged(Message, frozen=True, tag="config_changed"):
     """Re-read config.toml."""
 
 
-class Pause(Message, tag="pause"):
+class Pause(Message, frozen=True, tag="pause"):
     """Pause or resume indexing (bulk embedding and sweeps). Recall goes on."""
 
     paused: bool
 
 
-class PeersUp(Message, tag="peers_up"):
+class PeersUp(Message, frozen=True, tag="peers_up"):
     """Which actors run now; sent on every transition, so that an actor can plan without asking."""
 
     up: tuple[str, ...]
@@ -73,7 +73,7 @@ FromChild = Ready | Beat
 ToChild = Stop | ConfigChanged | Pause | PeersUp
 
 
-class GetStatus(Message, tag="get_status"):
+class GetStatus(Message, frozen=True, tag="get_status"):
     """-> Status"""
 
 
@@ -98,7 +98,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """'RUNNING -> BACKOFF: exited with 1'."""
 
 
-class Status(Message, tag="status"):
+class Status(Message, frozen=True, tag="status"):
     version: str
     pid: int
     uptime_s: float
@@ -111,19 +111,19 @@ class Status(Message, tag="status"):
     last_error: str = ""
 
 
-class StopAll(Message, tag="stop_all"):
+class StopAll(Message, frozen=True, tag="stop_all"):
     """Stop the daemon; answered before the first child is told -> Ok."""
 
 
-class RestartActor(Message, tag="restart_actor"):
+class RestartActor(Message, frozen=True, tag="restart_actor"):
     name: str
 
 
-class Reload(Message, tag="reload"):
+class Reload(Message, frozen=True, tag="reload"):
     """config.toml changed: every child is told -> Ok."""
 
 
-class SetPaused(Message, tag="set_paused"):
+class SetPaused(Message, frozen=True, tag="set_paused"):
     paused: bool
 
 

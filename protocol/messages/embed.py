@@ -5,13 +5,13 @@ from __future__ import annotations
 from .common import Message, Ok
 
 
-class Embed(Message, tag="embed"):
+class Embed(Message, frozen=True, tag="embed"):
     """Embed texts in the query lane, ahead of all bulk work -> Embeddings. At most 32 texts."""
 
     texts: tuple[str, ...]
 
 
-class Embeddings(Message, tag="embeddings"):
+class Embeddings(Message, frozen=True, tag="embeddings"):
     """``vectors``: len(texts) x dim little-endian float32, L2-normalised, row-major."""
 
     model_id: int
@@ -20,30 +20,30 @@ class Embeddings(Message, tag="embeddings"):
     vectors: bytes
 
 
-class Rerank(Message, tag="rerank"):
+class Rerank(Message, frozen=True, tag="rerank"):
     """Score passages against a query with the local cross-encoder, when one is configured -> Scores."""
 
     query: str
     passages: tuple[str, ...]
 
 
-class Scores(Message, tag="scores"):
+class Scores(Message, frozen=True, tag="scores"):
     """One relevance score per passage; empty when no reranker is configured."""
 
     values: tuple[float, ...]
 
 
-class LoadModel(Message, tag="load_model"):
+class LoadModel(Message, frozen=True, tag="load_model"):
     """Change to another installed model; current answers go on with the old one until it is loaded -> Ok."""
 
     name: str
 
 
-class DescribeModel(Message, tag="describe_model"):
+class DescribeModel(Message, frozen=True, tag="describe_model"):
     """-> ModelInfo"""
 
 
-class ModelInfo(Message, tag="model_info"):
+class ModelInfo(Message, frozen=True, tag="model_info"):
     name: str
     sha256: str
     dim: int
@@ -54,4 +54,3 @@ class ModelInfo(Message, tag="model_info"):
 
 EmbedRequest = Embed | Rerank | LoadModel | DescribeModel
 EmbedReply = Embeddings | Scores | ModelInfo | Ok
-

@@ -29,7 +29,7 @@ class NoteImage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chunks: tuple[Chunk, ...]
 
 
-class OpenVault(Message, tag="open_vault"):
+class OpenVault(Message, frozen=True, tag="open_vault"):
     """Register a vault (idempotent) and learn what the index holds of it -> VaultState."""
 
     vault: Vault
@@ -41,18 +41,18 @@ class KnownFile(msgspec.Struct, frozen=True, array_like=True):
     hash: bytes
 
 
-class VaultState(Message, tag="vault_state"):
+class VaultState(Message, frozen=True, tag="vault_state"):
     vault_id: int
     files: tuple[KnownFile, ...]
 
 
-class CloseVault(Message, tag="close_vault"):
+class CloseVault(Message, frozen=True, tag="close_vault"):
     """The vault was removed from the configuration: forget its notes -> Ok."""
 
     root: str
 
 
-class UpsertNotes(Message, tag="upsert_notes"):
+class UpsertNotes(Message, frozen=True, tag="upsert_notes"):
     """
     Replace what the index knows of these files, in one transaction -> Indexed.
 
@@ -63,7 +63,7 @@ class UpsertNotes(Message, tag="upsert_notes"):
     notes: tuple[NoteImage, ...]
 
 
-class MoveNotes(Message, tag="move_notes"):
+class MoveNotes(Message, frozen=True, tag="move_notes"):
     """Files that changed their path and nothing else: chunks and vectors are kept -> Indexed."""
 
     vault_id: int
@@ -71,21 +71,21 @@ class MoveNotes(Message, tag="move_notes"):
     """(old path, new path, stat after the move). The title follows when it came from the file name."""
 
 
-class TouchNotes(Message, tag="touch_notes"):
+class TouchNotes(Message, frozen=True, tag="touch_notes"):
     """Same content, new stat: stored so that the next sweep need not read them -> Ok."""
 
     vault_id: int
     files: tuple[tuple[str, FileStat], ...]
 
 
-class DropNotes(Message, tag="drop_notes"):
+class DropNotes(Message, frozen=True, tag="drop_notes"):
     """Files that are gone -> Indexed."""
 
     vault_id: int
     paths: tuple[str, ...]
 
 
-class Indexed(Message, tag="indexed"):
+class Indexed(Message, frozen=True, tag="indexed"):
     """``revision`` counts changes of the index; a reader that has seen it has seen this change."""
 
     revision: int
@@ -93,7 +93,7 @@ class Indexed(Message, tag="indexed"):
     pending: int = 0
 
 
-class SweepDone(Message, tag="sweep_done"):
+class SweepDone(Message, frozen=True, tag="sweep_done"):
     """A full diff of a vault ended (cast or call) -> Ok. Feeds ``stale_for_ms`` and status."""
 
     vault_id: int
@@ -105,7 +105,7 @@ class SweepDone(Message, tag="sweep_done"):
     """Why deletions are held back ('root is gone', '212 of 230 files vanished: waiting for a second sweep'); '' = not."""
 
 
-class UseModel(Message, tag="use_model"):
+class UseModel(Message, frozen=True, tag="use_model"):
     """The embedder's model. Another SHA-256 than before queues every current chunk again -> ModelInUse."""
 
     name: str
@@ -113,12 +113,12 @@ class UseModel(Message, tag="use_model"):
     dim: int
 
 
-class ModelInUse(Message, tag="model_in_use"):
+class ModelInUse(Message, frozen=True, tag="model_in_use"):
     model_id: int
     pending: int
 
 
-class ClaimChunks(Message, tag="claim_chunks"):
+class ClaimChunks(Message, frozen=True, tag="claim_chunks"):
     """Long poll: answers at once when chunks wait, else when some appear or after ``wait_ms`` (<= 10 000) -> Claimed."""
 
     model_id: int
@@ -133,7 +133,7 @@ class PendingChunk(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
-class Claimed(Message, tag="claimed"):
+class Claimed(Message, frozen=True, tag="claimed"):
     chunks: tuple[PendingChunk, ...]
 
 
@@ -152,31 +152,31 @@ class EmbeddedChunk(msgspec.Struct, frozen=True, array_like=True):
     vectors: tuple[Vector, ...]
 
 
-class StoreVectors(Message, tag="store_vectors"):
+class StoreVectors(Message, frozen=True, tag="store_vectors"):
     """Vectors of claimed chunks; those whose hash is no longer in the index are ignored -> Indexed."""
 
     model_id: int
     chunks: tuple[EmbeddedChunk, ...]
 
 
-class FailChunks(Message, tag="fail_chunks"):
+class FailChunks(Message, frozen=True, tag="fail_chunks"):
     """The model failed on these; after three tries a chunk is set aside and shown in status -> Ok."""
 
     hashes: tuple[bytes, ...]
     error: str
 
 
-class Settle(Message, tag="settle"):
+class Settle(Message, frozen=True, tag="settle"):
     """Answered when everything received before it is committed -> Settled (tests, `recalld index`)."""
 
 
-class Settled(Message, tag="settled"):
+class Settled(Message, frozen=True, tag="settled"):
     revision: int
     pending_vectors: int
     failed_vectors: int = 0
 
 
-class RecordRecall(Message, tag="record_recall"):
+class RecordRecall(Message, frozen=True, tag="record_recall"):
     """Keep an A/B comparison that a person asked for (`ask --ab`) -> Ok. ``report`` is JSON."""
 
     at_ms: int
@@ -184,21 +184,21 @@ class RecordRecall(Message, tag="record_recall"):
     report: str
 
 
-class Maintain(Message, tag="maintain"):
+class Maintain(Message, frozen=True, tag="maintain"):
     """`compact` (remove what nothing refers to, VACUUM), `check` (integrity) -> Maintained."""
 
     what: Literal["compact", "check", "checkpoint"]
 
 
-class Maintained(Message, tag="maintained"):
+class Maintained(Message, frozen=True, tag="maintained"):
     report: dict[str, str]
 
 
-class Reindex(Message, tag="reindex"):
+class Reindex(Message, frozen=True, tag="reindex"):
     """Build a new database beside this one from files and journal, swap when complete -> Ok (progress in status)."""
 
 
-class Backup(Message, tag="backup"):
+class Backup(Message, frozen=True, tag="backup"):
     """Write a consistent copy of wiki, journal, config (and index) as one .tar.gz file -> Maintained."""
 
     target: str

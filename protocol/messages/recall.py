@@ -69,7 +69,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinds: tuple[str, ...] = ()
 
 
-class Recall(Message, tag="recall"):
+class Recall(Message, frozen=True, tag="recall"):
     """Answer a question -> Answer. ``streams`` limits what is used; ``as_of`` (ISO date or instant) asks the past."""
 
     query: str
@@ -93,7 +93,7 @@ class RawEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str = ""
 
 
-class Answer(Message, tag="answer"):
+class Answer(Message, frozen=True, tag="answer"):
     hits: tuple[Hit, ...]
     degraded: tuple[str, ...] = ()
     """Streams or actors that were missing: 'vector', 'query', 'daemon' …"""
@@ -114,7 +114,7 @@ class Answer(Message, tag="answer"):
     trace: str = ""
 
 
-class ReadNote(Message, tag="read_note"):
+class ReadNote(Message, frozen=True, tag="read_note"):
     """-> NoteText | NotFound | Ambiguous. ``ref``: path, title or alias. Lines are 1-based, inclusive; 0 = to the end."""
 
     ref: str
@@ -132,7 +132,7 @@ class Backlink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     vault: str = ""
 
 
-class NoteText(Message, tag="note_text"):
+class NoteText(Message, frozen=True, tag="note_text"):
     path: str
     vault: str
     file: str
@@ -148,17 +148,17 @@ class NoteText(Message, tag="note_text"):
     modified: str = ""
 
 
-class NotFound(Message, tag="not_found"):
+class NotFound(Message, frozen=True, tag="not_found"):
     ref: str
     nearest: tuple[str, ...] = ()
 
 
-class Ambiguous(Message, tag="ambiguous"):
+class Ambiguous(Message, frozen=True, tag="ambiguous"):
     ref: str
     candidates: tuple[str, ...] = ()
 
 
-class Related(Message, tag="related"):
+class Related(Message, frozen=True, tag="related"):
     """Neighbours of a note and why -> Neighbours | NotFound | Ambiguous."""
 
     ref: str
@@ -175,14 +175,14 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str = ""
 
 
-class Neighbours(Message, tag="neighbours"):
+class Neighbours(Message, frozen=True, tag="neighbours"):
     path: str
     title: str
     items: tuple[Neighbour, ...]
     degraded: tuple[str, ...] = ()
 
 
-class Recent(Message, tag="recent"):
+class Recent(Message, frozen=True, tag="recent"):
     """Notes changed last -> RecentNotes."""
 
     k: int = 10
@@ -199,11 +199,11 @@ class RecentNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: str = ""
 
 
-class RecentNotes(Message, tag="recent_notes"):
+class RecentNotes(Message, frozen=True, tag="recent_notes"):
     items: tuple[RecentNote, ...]
 
 
-class DescribeIndex(Message, tag="describe_index"):
+class DescribeIndex(Message, frozen=True, tag="describe_index"):
     """-> IndexReport: the figures of `stats` and `doctor`, and the graph for its picture when ``graph``."""
 
     vault: str = ""
@@ -219,7 +219,7 @@ class GraphNote(msgspec.Struct, frozen=True, array_like=True):
     """Indexes into ``IndexReport.graph`` of the resolved targets."""
 
 
-class IndexReport(Message, tag="index_report"):
+class IndexReport(Message, frozen=True, tag="index_report"):
     notes: int
     chunks: int
     vectors: int
@@ -234,13 +234,13 @@ class IndexReport(Message, tag="index_report"):
     graph: tuple[GraphNote, ...] = ()
 
 
-class WaitFor(Message, tag="wait_for"):
+class WaitFor(Message, frozen=True, tag="wait_for"):
     """Answered when the query actor has taken in this revision -> Caught (or timeout)."""
 
     revision: int
 
 
-class Caught(Message, tag="caught"):
+class Caught(Message, frozen=True, tag="caught"):
     revision: int
 
 

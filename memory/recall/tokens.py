@@ -1,10 +1,10 @@
 """
 One tokenizer for both sides of full text: what goes into FTS5, and what a question becomes.
 
-FTS5 itself splits at everything but letters and digits (unicode61) and stems English (porter). What it cannot do is done
-here, in the same way for notes and for questions: compatibility forms, accents, and scripts that put no spaces between
-words, which become overlapping pairs of characters (``適者生存`` -> ``適者 者生 生存 存``). The last character of a run stands
-alone too, so that a one-character question is a prefix search that finds every place.
+FTS5 itself splits at everything but letters and digits (unicode61) and stems English (porter). What it cannot do is
+done here, in the same way for notes and for questions: compatibility forms, accents, and scripts that put no spaces
+between words, which become overlapping pairs of characters (``適者生存`` -> ``適者 者生 生存 存``). The last character
+of a run stands alone too, so that a one-character question is a prefix search that finds every place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import unicodedata
 from typing import Any, Literal
 
 import msgspec
-import snowballstemmer
+import snowballstemmer  # type: ignore[import-untyped]
 
 from .stopwords import LISTS
 
@@ -53,8 +53,8 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     One thing to look for.
 
     ``fts`` is a complete FTS5 expression (a quoted string, with ``*`` for a prefix): never syntax, whatever was typed.
-    ``stems`` are the tokens as they stand in the fts5vocab table: the document frequency of a word is that of its stem; of
-    a phrase, at most the smallest of its parts.
+    ``stems`` are the tokens as they stand in the fts5vocab table: the document frequency of a word is that of its stem;
+    of a phrase, at most the smallest of its parts.
     """
 
     text: str

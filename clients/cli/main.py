@@ -1,0 +1,116 @@
+"""
+The ``recalld`` command. Families of commands live beside this file and are imported when they are used: an answer at the
+prompt should not wait for code that it does not run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ...protocol.envelope import ProtocolError
+from ...protocol.version import VERSION
+from .context import Cli, Failed
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module beside this one, what it is for)
+    "up": ("daemon", "Run the daemon here, watching these folders too."),
+    "stop": ("daemon", "Stop the daemon."),
+    "restart": ("daemon", "Restart one of the daemon's processes."),
+    "pause": ("daemon", "Pause indexing; recall goes on."),
+    "resume": ("daemon", "Resume indexing."),
+    "add": ("vaults", "Watch a folder of notes."),
+    "remove": ("vaults", "Stop watching a folder and forget its notes."),
+    "list": ("vaults", "List the watched folders."),
+    "ask": ("ask", "Ask your notes a question."),
+    "index": ("index", "Bring the index up to date and wait for it."),
+    "status": ("status", "Show processes, queues, index and problems."),
+    "mcp": ("daemon", "Attach an agent: MCP over stdio."),
+}
+
+SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Recall", ("ask", "index", "stats", "eval", "ab", "model", "graph")),
+    ("Notes and pages", ("add", "remove", "list", "page")),
+    ("Agents", ("install", "uninstall", "mcp", "hook", "session", "handoff", "brief", "events", "spool", "import")),
+    ("Daemon", ("up", "stop", "restart", "pause", "resume", "status", "top", "service", "doctor", "logs", "metrics")),
+    ("Data", ("backup", "restore", "export", "reindex", "purge", "compact", "completion")),
+)
+
+
+class Commands(click.Group):
+    """A group whose commands are imported on use and listed by what they are for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __package__)
+        found: click.Command = next(
+            value for value in vars(module).values() if isinstance(value, click.Command) and value.name == cmd_name
+        )
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS:
+            rows = [(name, COMMANDS[name][1]) for name in names if name in COMMANDS]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if near:
+                error.message += f" Did you mean '{near[0]}'?"
+            raise
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--data", metavar="FOLDER", help="Where recalld keeps its files. [env: RECALLD_DATA]")
+@click.option("--runtime", metavar="FOLDER", help="Where its sockets are. [env: RECALLD_RUNTIME]")
+@click.version_option(VERSION, prog_name="recalld")
+@click.pass_context
+def recalld(ctx: click.Context, data: str | None, runtime: str | None) -> None:
+    """
+    A memory for AI coding agents, on your own machine.
+
+    recalld watches folders of markdown notes and answers questions from them, remembers what agents did, and hands
+    work from one agent to the next. It needs no API key and sends nothing anywhere.
+
+    \b
+    Start:    recalld up ~/notes          (leave it running; or: recalld service install)
+    Ask:      recalld ask "what did we decide about retries?"
+    Attach:   recalld install claude      (or codex, gemini, cursor …)
+    """
+    ctx.obj = Cli.at(data, runtime)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit codes: 0 done, 1 not done (a sentence on stderr says why), 2 wrong usage."""
+    try:
+        recalld.main(args=None if arguments is None else list(arguments), prog_name="recalld", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except (Failed, ProtocolError) as error:
+        click.echo(f"recalld: {error}", err=True)
+        sys.exit(getattr(error, "exit_code", 1))
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`recalld events | head`): nothing is wrong.
+        sys.stderr.close()
+        sys.exit(0)

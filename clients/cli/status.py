@@ -1,0 +1,141 @@
+"""`recalld status`: what runs, what waits, what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from ...protocol.messages.control import ActorStatus, Status
+from .context import Cli, console, json_option, print_json
+
+COLOURS = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "red"}
+
+
+@click.command("status")
+@json_option
+@click.pass_obj
+def status(cli: Cli, as_json: bool) -> None:
+    """
+    Show each process, the queues, what the index holds, and what is wrong.
+
+    Exit code 0 when all is well, 1 when something is degraded, 3 when the daemon does not run.
+    """
+    found = cli.status()
+    if as_json:
+        print_json(report(found))
+    elif found is None:
+        click.echo(f"the daemon does not run (data: {cli.paths.data}): start it with `recalld up`")
+    else:
+        _show(found)
+    raise click.exceptions.Exit(3 if found is None else 1 if found.degraded else 0)
+
+
+def report(status: Status | None) -> dict[str, Any]:
+    """The JSON of `status --json`; stable names that scripts may rely on."""
+    if status is None:
+        return {"running": False, "actors": {}, "index": {}, "queues": {}, "degraded": ["daemon"]}
+    plain: dict[str, Any] = msgspec.to_builtins(status)
+    actors = {}
+    queues: dict[str, Any] = {}
+    for name, actor in status.actors.items():
+        vitals = actor.vitals
+        actors[name] = {
+            "pid": actor.pid,
+            "state": actor.state,
+            "generation": actor.generation,
+            "restarts": actor.restarts,
+            "uptime_s": actor.uptime_s,
+            "lag_ms": vitals.lag_ms,
+            "rss_bytes": vitals.rss_bytes,
+            "beat_age_ms": actor.beat_age_ms,
+            "last_exit": actor.last_exit,
+            "last_error": vitals.facts.get("last_error", ""),
+            "why": actor.why,
+            "figures": vitals.figures,
+            "facts": vitals.facts,
+        }
+        queues.update({f"{name}: {key}": msgspec.to_builtins(queue) for key, queue in vitals.queues.items()})
+    return {
+        "running": True,
+        **{key: plain[key] for key in ("version", "pid", "uptime_s", "data", "runtime")},
+        "actors": actors,
+        "index": index_figures(status),
+        "queues": queues,
+        "degraded": list(status.degraded),
+        "paused": status.paused,
+        "last_error": last_error(status),
+        "transitions": plain.get("transitions", []),
+    }
+
+
+def index_figures(status: Status) -> dict[str, Any]:
+    """What the index holds, as the writer last told."""
+    figures = status.actors["writer"].vitals.figures
+    names = (
+        "notes",
+        "chunks",
+        "vectors",
+        "pending_vectors",
+        "failed_vectors",
+        "problems",
+        "oldest_pending_ms",
+        "vaults",
+    )
+    return {name: int(figures.get(name, 0)) for name in names}
+
+
+def last_error(status: Status) -> str:
+    """The newest problem that a process has told of."""
+    told = [actor.vitals.facts.get("last_error", "") for actor in status.actors.values()]
+    return next((text for text in told if text), status.last_error)
+
+
+def _show(status: Status) -> None:
+    from rich.table import Table
+
+    out = console()
+    health = f"[yellow]degraded: {', '.join(status.degraded)}[/]" if status.degraded else "[green]all well[/]"
+    paused = ", indexing is paused" if status.paused else ""
+    out.print(f"recalld {status.version}: {health}{paused}, up {_span(status.uptime_s)}, data {status.data}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("process", "state", "pid", "up", "restarts", "lag", "memory", ""):
+        table.add_column(column, justify="right" if column in ("pid", "restarts", "lag", "memory") else "left")
+    for name, actor in status.actors.items():
+        table.add_row(name, *_row(actor))
+    out.print(table)
+    index = index_figures(status)
+    pending = f", {index['pending_vectors']:,} passages wait for vectors" if index["pending_vectors"] else ""
+    out.print(f"index: {index['notes']:,} notes, {index['chunks']:,} passages, {index['vectors']:,} vectors{pending}")
+    if index["problems"]:
+        out.print(f"[yellow]{index['problems']} notes could not be read as they stand: `recalld doctor` names them[/]")
+    for name, actor in status.actors.items():
+        for key, queue in actor.vitals.queues.items():
+            if queue.depth or queue.refused:
+                out.print(
+                    f"{name} {key}: {queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
+                )
+    if error := last_error(status):
+        out.print(f"[yellow]last error:[/] {error}")
+
+
+def _row(actor: ActorStatus) -> tuple[str, ...]:
+    colour = COLOURS.get(actor.state, "white")
+    vitals = actor.vitals
+    return (
+        f"[{colour}]{actor.state}[/]",
+        str(actor.pid or ""),
+        _span(actor.uptime_s),
+        str(actor.restarts),
+        f"{vitals.lag_ms:.0f} ms",
+        f"{vitals.rss_bytes / 1e6:.0f} MB",
+        f"[dim]{vitals.busy_op or (actor.why if actor.state != 'RUNNING' else '')}[/]",
+    )
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -5,6 +5,13 @@ Every row here can be rebuilt from files and journal. Times are integer millisec
 written by ``memory.recall.tokens.index_text`` and asked by ``query_terms`` beside it: one tokenizer for both sides.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ..sqlite import sqlite3
+
 VERSION = 1
 """Stored as ``user_version``. A database with a larger one is opened read-only."""
 
@@ -142,3 +149,60 @@ CREATE TABLE replays (key TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, reply BLOB N
 
 CREATE TABLE comparisons (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, query TEXT NOT NULL, report TEXT NOT NULL);
 """
+
+
+class Step(NamedTuple):
+    """How a database of the version before becomes one of this version."""
+
+    change: Callable[[sqlite3.Connection], None]
+    reindex: bool = False
+    """True when rows must be made again from files: every note's stat and hash are forgotten, and the next sweep re-reads it."""
+
+
+STEPS: Mapping[int, Step] = {}
+"""By the version that a step leads to. Every version from 2 to VERSION has one."""
+
+
+class Schema(NamedTuple):
+    """Tables and history of one kind of database."""
+
+    version: int
+    tables: str
+    steps: Mapping[int, Step]
+
+    def create(self, conn: sqlite3.Connection) -> None:
+        """Make all tables; inside the caller's transaction."""
+        for statement in statements(self.tables):
+            conn.execute(statement)
+        conn.execute(f"PRAGMA user_version = {self.version}")
+
+    def migrate(self, conn: sqlite3.Connection, version: int) -> None:
+        """From ``version`` to ``self.version``, each step in a transaction of its own: a crash resumes at the step."""
+        for target in range(version + 1, self.version + 1):
+            step = self.steps[target]
+            conn.execute("BEGIN IMMEDIATE")
+            try:
+                step.change(conn)
+                if step.reindex:
+                    conn.execute("UPDATE notes SET hash = x'', size = -1 WHERE valid_to IS NULL")
+                conn.execute(f"PRAGMA user_version = {target}")
+                conn.execute("COMMIT")
+            except BaseException:
+                if conn.in_transaction:
+                    conn.execute("ROLLBACK")
+                raise
+
+
+def statements(script: str) -> list[str]:
+    """The statements of an SQL script. A script runs statement by statement, since executescript() would commit first."""
+    found: list[str] = []
+    pending = ""
+    for line in script.splitlines():
+        pending += line.partition("--")[0] + "\n"
+        if sqlite3.complete_statement(pending):
+            found.append(pending.strip())
+            pending = ""
+    return found
+
+
+SCHEMA = Schema(VERSION, TABLES, STEPS)

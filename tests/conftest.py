@@ -1,0 +1,18 @@
+"""Fixtures that any test may want. A fact about one actor belongs into that actor's test file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A private folder with a short path: socket paths end at 103 bytes, and pytest's own folders are long."""
+    folder = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

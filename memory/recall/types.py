@@ -6,7 +6,7 @@ The query actor fills them from SQLite and from the vector matrix; everything he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -51,7 +51,7 @@ class TextEvidence(msgspec.Struct, kw_only=True):
     """
     Full-text matches, one map per query term.
 
-    ``scores[term][chunk_id]`` is the BM25 contribution (> 0, larger is better) of the term in that chunk, so that sums over
+    ``scores[Term.text][chunk_id]`` is the BM25 contribution (> 0, larger is better) of the term in that chunk, so that sums over
     terms are the BM25 of the disjunction and the matched terms of a chunk are known. ``df`` counts chunks per term over the
     whole index (0 = the word occurs nowhere); ``chunks_total`` is the size of the index.
     """
@@ -84,6 +84,10 @@ class VectorEvidence(Protocol):
         """The match of one note, None when it has no vectors yet."""
         ...
 
+    def sentences(self, note_id: int) -> Sequence[tuple[int, int, int, float]]:
+        """All sentences of one note: (chunk_id, char_from, char_to, cosine), in order; empty without sentence vectors."""
+        ...
+
 
 class Evidence(msgspec.Struct, kw_only=True):
     """Everything the streams found for one question. A stream that is down or switched off is None."""
@@ -92,3 +96,38 @@ class Evidence(msgspec.Struct, kw_only=True):
     vector: VectorEvidence | None
     note_of_chunk: Mapping[int, int]
     """chunk id -> note id, for every chunk that appears in ``text``."""
+    probes: tuple[VectorEvidence, ...] = ()
+    """Similarities to ``Question.probes``, in that order; may be shorter or empty (then only the question itself counts)."""
+
+
+class Catalog(Protocol):
+    """
+    All current notes of the scope that is asked, as lookups. Filled by the query actor; ``catalog.Notes`` is one.
+
+    Names are folded by ``entities.name_key``.
+    """
+
+    @property
+    def cards(self) -> Mapping[int, NoteCard]: ...
+    @property
+    def titles(self) -> Mapping[str, Collection[int]]:
+        """Folded title, file name and aliases -> notes that *are* what is named."""
+        ...
+
+    @property
+    def mentions(self) -> Mapping[str, Collection[int]]:
+        """Folded entity or tag -> notes that carry it."""
+        ...
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Kind -> number of notes of it."""
+        ...
+
+    @property
+    def mean_words(self) -> float:
+        """Mean length of a note in words; 1.0 for an empty index."""
+        ...
+
+    def out_edges(self, note_id: int) -> Sequence[Edge]: ...
+    def in_edges(self, note_id: int) -> Sequence[Edge]: ...

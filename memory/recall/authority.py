@@ -1,0 +1,39 @@
+"""How much a note's standing counts: what it is (rule, decision, session …) and what its owner says of it."""
+
+from __future__ import annotations
+
+from .entities import name_key
+from .types import NoteCard
+
+FLOOR, CEILING = 0.55, 1.50
+"""Bounds of the factor; nothing is ever excluded by it."""
+
+_KIND = {
+    "rule": 0.15, "decision": 0.15, "adr": 0.15, "procedure": 0.12, "runbook": 0.12, "gotcha": 0.12,
+    "concept": 0.07, "slot": 0.07, "session": -0.15,
+}  # fmt: skip
+_TAGS = {"canonical": 0.20, "source-of-truth": 0.20, "active": 0.05}
+_NOT_TO_ANSWER_FROM = frozenset(("do-not-answer-from", "test-fixture"))
+_HISTORICAL = frozenset(("historical", "archived", "archive", "deprecated", "obsolete", "rejected", "abandoned"))
+
+
+def factor(card: NoteCard) -> float:
+    """FLOOR…CEILING; 1.0 for an ordinary note. Table of ai-memory, measured there on agents' wikis."""
+    value = 1.0 + _KIND.get(card.kind, 0.0)
+    value += sum(_TAGS.get(tag, 0.0) for tag in card.tags)
+    if card.pinned:
+        value += 0.08
+    folders = card.path.split("/")[:-1]
+    if "_lint" in folders:
+        value -= 0.20
+    if "investigations" in folders:
+        value -= 0.05
+    if _HISTORICAL & {name_key(card.status), *card.tags}:
+        value = min(value, 0.80)
+    if _NOT_TO_ANSWER_FROM & set(card.tags):
+        value = FLOOR
+    return min(CEILING, max(FLOOR, value))
+
+
+def is_session(card: NoteCard) -> bool:
+    return card.kind in ("session", "journal", "daily", "log") or bool(card.session_id)

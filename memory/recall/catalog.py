@@ -1,0 +1,92 @@
+"""What is known of all notes, as lookups: a Catalog that is kept up to date note by note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .entities import mentions_of, titles_of
+from .types import Edge, NoteCard
+
+
+class Notes:
+    """
+    A Catalog in memory. Not thread-safe; adding or removing a note costs as much as that note is long.
+
+    Links are resolved elsewhere: ``link`` takes the resolved edges of one note.
+    """
+
+    def __init__(self, cards: Iterable[NoteCard] = (), edges: Iterable[Edge] = ()) -> None:
+        self.cards: dict[int, NoteCard] = {}
+        self.titles: dict[str, set[int]] = {}
+        self.mentions: dict[str, set[int]] = {}
+        self.kinds: dict[str, int] = {}
+        self._out: dict[int, tuple[Edge, ...]] = {}
+        self._in: dict[int, dict[Edge, None]] = {}
+        self._words = 0
+        for card in cards:
+            self.put(card)
+        by_source: dict[int, list[Edge]] = {}
+        for edge in edges:
+            by_source.setdefault(edge.source, []).append(edge)
+        for source, out in by_source.items():
+            self.link(source, out)
+
+    @property
+    def mean_words(self) -> float:
+        return max(1.0, self._words / max(1, len(self.cards)))
+
+    def put(self, card: NoteCard) -> None:
+        """Add a note, or replace what is known of it; its links stay."""
+        self._forget(card.id)
+        self.cards[card.id] = card
+        for name in titles_of(card):
+            self.titles.setdefault(name, set()).add(card.id)
+        for name in mentions_of(card):
+            self.mentions.setdefault(name, set()).add(card.id)
+        if card.kind:
+            self.kinds[card.kind] = self.kinds.get(card.kind, 0) + 1
+        self._words += card.words
+
+    def drop(self, note_id: int) -> None:
+        """Forget a note and its links, out and in. Unknown ids are ignored."""
+        self.link(note_id, ())
+        for edge in self._in.pop(note_id, {}):
+            self._out[edge.source] = tuple(other for other in self._out.get(edge.source, ()) if other != edge)
+        self._forget(note_id)
+
+    def link(self, source: int, edges: Sequence[Edge]) -> None:
+        """Replace the out-links of one note."""
+        for edge in self._out.pop(source, ()):
+            self._in.get(edge.target, {}).pop(edge, None)
+        kept = tuple(dict.fromkeys(edge for edge in edges if edge.target != source))
+        if kept:
+            self._out[source] = kept
+        for edge in kept:
+            self._in.setdefault(edge.target, {})[edge] = None
+
+    def out_edges(self, note_id: int) -> Sequence[Edge]:
+        return self._out.get(note_id, ())
+
+    def in_edges(self, note_id: int) -> Sequence[Edge]:
+        return tuple(self._in.get(note_id, ()))
+
+    def _forget(self, note_id: int) -> None:
+        card = self.cards.pop(note_id, None)
+        if card is None:
+            return
+        _remove(self.titles, titles_of(card), note_id)
+        _remove(self.mentions, mentions_of(card), note_id)
+        if card.kind:
+            self.kinds[card.kind] -= 1
+            if not self.kinds[card.kind]:
+                del self.kinds[card.kind]
+        self._words -= card.words
+
+
+def _remove(index: dict[str, set[int]], names: Iterable[str], note_id: int) -> None:
+    for name in names:
+        ids = index.get(name)
+        if ids is not None:
+            ids.discard(note_id)
+            if not ids:
+                del index[name]

@@ -1,0 +1,106 @@
+"""Every number of ranking, by name, with where it comes from. docs/ranking.md tells what each one was measured to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Weight = Annotated[float, Meta(ge=0.0, le=10.0)]
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults of ``config.recall.ranking``. "prior": from published or earlier work; "fitted": bench/fit_ranking.py."""
+
+    # Vectors: cosine of a note = weighted mean of these three.
+    dense_note: Weight = 0.5
+    """Mean of the note's passages. prior: note and best sentence in equal parts beat either alone."""
+    dense_chunk: Weight = 0.0
+    """The best passage."""
+    dense_sentence: Weight = 0.5
+    """The best sentence."""
+    dense_floor: Weight = 0.1
+    """Cosine that means nothing: unrelated English sentences score about this with MiniLM."""
+    dense_weight: Weight = 1.0
+    probe_weight: Weight = 0.9
+    """How much of a clause's similarity counts as the question's."""
+
+    # Full text.
+    text_weight: Weight = 1.0
+    text_k1: Weight = 1.2
+    text_b: Weight = 0.4
+    """Length normalisation of whole notes."""
+    text_chunk_share: Weight = 0.3
+    """Share of the best passage in a note's text score; the rest is the whole note as one document."""
+    text_gate: Weight = 0.25
+    """IDF coverage of the best note below which words have no full vote. prior: paraphrases stay under 0.21."""
+    text_gate_width: Weight = 0.15
+    """Coverage over which the vote grows from nothing to full, ending at ``text_gate`` + this."""
+
+    # What kind of question it is.
+    exact_text: Weight = 2.0
+    """Identifiers, paths, quoted strings: words count this much more …"""
+    exact_vector: Weight = 0.7
+    """… and similarity this much less."""
+    name_entity: Weight = 3.0
+    """A bare name: who is called so."""
+    name_vector: Weight = 0.7
+
+    # Names.
+    entity_weight: Weight = 0.3
+    entity_limit: Weight = 10.0
+    """Tens of notes: a name on more notes than 10 x this tells nothing."""
+
+    # Links.
+    graph_weight: Weight = 1.0
+    graph_seeds: Weight = 3.0
+    """Notes from which votes spread. prior: 1 to 5 makes no difference."""
+    graph_decay: Weight = 0.95
+    """Share of a seed's score that a neighbour can get. prior: plateau 0.9-1.0."""
+    graph_own: Weight = 0.4
+    """Part of the vote that depends on the neighbour's own similarity. prior: plateau 0.2-0.4."""
+    graph_in: Weight = 0.0
+    """In-links, relative to out-links. prior: hub notes make them harmful as seeds' votes."""
+    graph_markdown: Weight = 1.0
+    graph_embed: Weight = 1.0
+    graph_typed: Weight = 1.0
+    """causes, fixes, contradicts."""
+    graph_degree: Weight = 0.0
+    """Exponent on the number of out-links of the seed, beyond ``graph_degree_free``."""
+    graph_degree_free: Weight = 8.0
+    graph_kind: Weight = 0.3
+    """Bonus for a neighbour whose kind the question mentions ("which *tool* …")."""
+
+    # Time.
+    superseded_factor: Weight = 0.65
+    """A replaced note, unless the question asks for history. prior: ai-memory's belief factor."""
+    current_margin: Weight = 0.02
+    """"Current X": the replacement is ranked at least this share above what it replaces."""
+    period_weight: Weight = 0.3
+    """Bonus of a note dated inside a period that the question names."""
+    recency_weight: Weight = 0.5
+    """"Recently": factor 1 + this x 2^(-age / recency_days)."""
+    recency_days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
+
+    # Standing.
+    authority_strength: Weight = 0.3
+    """Exponent on the authority factor (0.55-1.50); 1 = as ai-memory, 0 = off."""
+
+    # The sentence that answers.
+    sentence_words: Weight = 0.5
+    sentence_cosine: Weight = 1.0
+    sentence_type: Weight = 0.15
+    """A date where a date is asked for, a number, a name …"""
+
+    near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
+    """Jaccard similarity of word shingles from which two notes are one hit."""
+    pool: Annotated[float, Meta(ge=10, le=1000)] = 60.0
+    """Notes taken from each stream."""
+    know_threshold: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+
+
+def params_from(overrides: Mapping[str, float]) -> Params:
+    """Defaults with ``overrides``. Raises msgspec.ValidationError naming an unknown parameter or one out of range."""
+    return msgspec.convert(dict(overrides), Params)

@@ -1,0 +1,238 @@
+"""
+The passage that answers, and the sentence in it.
+
+``present`` is the second half of ranking: it gets the texts of the first candidates, folds near-duplicates into one hit,
+and chooses in each note the sentence that answers, verbatim, with its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .entities import name_key
+from .params import Params
+from .query import Question
+from .rank import Candidate, Ranking
+from .tokens import fold, sentences
+from .tokens import stem as stem_of
+from .types import Evidence
+
+QUOTE_CHARS = 240
+"""Longest quote: a whole note is not a citation."""
+SHINGLE = 5
+"""Words per shingle when texts are compared."""
+MIN_SHINGLES = 8
+"""Shorter texts are near-duplicates only when they are equal."""
+
+_WORD = re.compile(r"[^\W_]+")
+_LINK = re.compile(r"!?\[\[(?:[^\]|]*\|)?([^\]]*)\]\]")
+_DATE = re.compile(
+    r"\b\d{4}-\d{2}-\d{2}\b|\b(?:19|20)\d{2}\b|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\b"
+    r"|\b(?:yesterday|today|tomorrow|last|next) ?\w*|\d+月|\d+日|\d+年|\d+월|\d+일"
+)
+_NUMBER = re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|dozen|hundred|thousand|million)\b")
+_CAPITAL = re.compile(r"(?<=[\w,;:*\[|(] )[\[*|]*[A-ZÀ-ÖØ-ÞЀ-Я]\w+|\[\[")
+_PLACE = re.compile(r"\b(?:in|at|to|from|near|on)\s+(?:the\s+)?[\[*]*[A-Z]\w+")
+_REASON = re.compile(r"\b(?:because|since|so that|due to|therefore|reason|in order to|caused?|weil|denn|porque)\b")
+
+
+class PassageText(msgspec.Struct, frozen=True, kw_only=True):
+    """One passage of a note as it stands in the file."""
+
+    chunk_id: int
+    text: str
+    line_from: int
+    line_to: int
+    context: str = ""
+
+
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """The place that answers. ``sentence`` and ``quote`` are slices of the passage's text."""
+
+    chunk_id: int
+    text: str
+    lines: tuple[int, int]
+    context: str = ""
+    sentence: str = ""
+    sentence_lines: tuple[int, int] = (0, 0)
+    quote: str = ""
+    """The sentence with as much of its surroundings as fits into QUOTE_CHARS."""
+    score: float = 0.0
+
+
+class Presented(msgspec.Struct, frozen=True, kw_only=True):
+    candidate: Candidate
+    passage: Passage
+
+
+def present(
+    question: Question,
+    ranking: Ranking,
+    texts: Mapping[int, Sequence[PassageText]],
+    evidence: Evidence,
+    params: Params,
+    *,
+    k: int,
+) -> tuple[Presented, ...]:
+    """
+    The first ``k`` hits with their passages. ``texts`` maps note ids to all passages of that note; candidates without texts
+    (removed since) are left out, near-duplicates are listed in ``also`` of the first of them.
+    """
+    kept: list[tuple[Candidate, set[tuple[str, ...]]]] = []
+    also: dict[int, list[int]] = {}
+    for candidate in ranking.candidates:
+        passages = texts.get(candidate.note_id)
+        if not passages:
+            continue
+        marks = _shingles("\n".join(passage.text for passage in passages))
+        twin = next((first for first, seen in kept if _alike(seen, marks) >= params.near_duplicate), None)
+        if twin is not None and not _replaced(candidate, twin):
+            also.setdefault(twin.note_id, []).append(candidate.note_id)
+        elif len(kept) < k:
+            kept.append((candidate, marks))
+    return tuple(
+        Presented(
+            candidate=msgspec.structs.replace(candidate, also=tuple(also.get(candidate.note_id, ()))),
+            passage=choose(question, candidate, texts[candidate.note_id], evidence, params),
+        )
+        for candidate, _ in kept
+    )
+
+
+def choose(
+    question: Question, candidate: Candidate, passages: Sequence[PassageText], evidence: Evidence, params: Params
+) -> Passage:
+    """The best sentence of one note and the passage that it stands in."""
+    cosines = _cosines(candidate.note_id, evidence)
+    weights = _term_weights(question, evidence)
+    best: tuple[float, PassageText, int, list[tuple[int, int]], list[float]] | None = None
+    for passage in passages:
+        spans = [span for span in sentences(passage.text) if not _is_heading(passage.text[slice(*span)])]
+        scores = [
+            _score(question, passage, span, cosines.get((passage.chunk_id, *span)), weights, params) for span in spans
+        ]
+        for index, score in enumerate(scores):
+            if best is None or score > best[0]:
+                best = (score, passage, index, spans, scores)
+    if best is None:
+        passage = passages[0]
+        return Passage(
+            chunk_id=passage.chunk_id,
+            text=passage.text,
+            lines=(passage.line_from, passage.line_to),
+            context=passage.context,
+        )
+    score, passage, index, spans, scores = best
+    start, end = spans[index]
+    first, last = _widen(spans, scores, index)
+    return Passage(
+        chunk_id=passage.chunk_id,
+        text=passage.text,
+        lines=(passage.line_from, passage.line_to),
+        context=passage.context,
+        sentence=passage.text[start:end],
+        sentence_lines=(
+            passage.line_from + passage.text.count("\n", 0, start),
+            passage.line_from + passage.text.count("\n", 0, end),
+        ),
+        quote=passage.text[first:last][:QUOTE_CHARS],
+        score=score,
+    )
+
+
+def _cosines(note: int, evidence: Evidence) -> dict[tuple[int, int, int], float]:
+    found: dict[tuple[int, int, int], float] = {}
+    for vector in (evidence.vector, *evidence.probes):
+        if vector is not None:
+            for chunk, start, end, cosine in vector.sentences(note):
+                found[chunk, start, end] = max(cosine, found.get((chunk, start, end), 0.0))
+    return found
+
+
+def _term_weights(question: Question, evidence: Evidence) -> dict[str, float]:
+    """Stem -> weight of the question's words; rarer ones weigh more, words inside names less: they pick the note."""
+    weights: dict[str, float] = {}
+    text = evidence.text
+    for term in question.terms:
+        if term.kind != "word":
+            continue
+        df = text.df.get(term.text, 0) if text else 0
+        total = text.chunks_total if text else 0
+        rarity = 1.0 - min(1.0, df / total) ** 0.5 if total else 1.0
+        weights[term.stem] = rarity * (0.4 if term.stem in question.name_stems else 1.0)
+    return weights
+
+
+def _score(
+    question: Question,
+    passage: PassageText,
+    span: tuple[int, int],
+    cosine: float | None,
+    weights: Mapping[str, float],
+    params: Params,
+) -> float:
+    sentence = passage.text[slice(*span)]
+    readable = _LINK.sub(r"\1", sentence)
+    words = {stem_of(word) for word in _WORD.findall(fold(readable))}
+    total = sum(weights.values()) or 1.0
+    overlap = sum(weight for stem, weight in weights.items() if stem in words) / total
+    score = params.sentence_words * overlap + params.sentence_cosine * (cosine if cosine is not None else 0.3)
+    if question.wants or question.time == "when":
+        score += params.sentence_type * _fits(question, sentence, readable)
+    if question.time == "current" and any(word in words for word in ("replac", "now", "current", "move")):
+        score += 0.05
+    return score
+
+
+def _fits(question: Question, sentence: str, readable: str) -> float:
+    wants = "date" if question.time == "when" and not question.wants else question.wants
+    match wants:
+        case "date":
+            return float(bool(_DATE.search(readable.lower())))
+        case "number":
+            return float(bool(_NUMBER.search(readable.lower())))
+        case "person":
+            return float(any(name_key(m[0]) not in question.text.lower() for m in _CAPITAL.finditer(readable)))
+        case "place":
+            return float(bool(_PLACE.search(readable)))
+        case "reason":
+            return float(bool(_REASON.search(readable.lower())))
+        case _:
+            return 0.0
+
+
+def _widen(spans: Sequence[tuple[int, int]], scores: Sequence[float], index: int) -> tuple[int, int]:
+    """Whole neighbouring sentences, the better side first, while they fit into QUOTE_CHARS."""
+    low = high = index
+    while True:
+        options = []
+        if low > 0 and spans[high][1] - spans[low - 1][0] <= QUOTE_CHARS:
+            options.append((scores[low - 1], low - 1))
+        if high + 1 < len(spans) and spans[high + 1][1] - spans[low][0] <= QUOTE_CHARS:
+            options.append((scores[high + 1], high + 1))
+        if not options:
+            return spans[low][0], spans[high][1]
+        _, chosen = max(options)
+        low, high = min(low, chosen), max(high, chosen)
+
+
+def _is_heading(text: str) -> bool:
+    return text.lstrip().startswith("#") and "\n" not in text.strip() and text.lstrip().lstrip("#").startswith(" ")
+
+
+def _shingles(text: str) -> set[tuple[str, ...]]:
+    words = _WORD.findall(fold(text))
+    return {tuple(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)} or {tuple(words)}
+
+
+def _alike(one: set[tuple[str, ...]], other: set[tuple[str, ...]]) -> float:
+    if min(len(one), len(other)) < MIN_SHINGLES:
+        return float(one == other)
+    return len(one & other) / len(one | other)
+
+
+def _replaced(candidate: Candidate, twin: Candidate) -> bool:
+    return candidate.superseded_by == twin.note_id or twin.superseded_by == candidate.note_id

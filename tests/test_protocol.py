@@ -121,10 +121,8 @@ def test_a_length_out_of_bounds_is_refused_before_anything_is_read(header: bytes
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_envelope_or_a_bad_frame(data: bytes) -> None:
     """Decoding never fails in another way."""
-    try:
-        framing.unpack(data)
-    except BadFrame as error:
-        assert error.text
+    with contextlib.suppress(BadFrame):
+        assert framing.unpack(data)
 
 
 async def test_a_connection_that_ends_inside_a_frame_is_a_bad_frame() -> None:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Ask(Protocol):
     """How this package reaches the actors: recall messages to the query actor itself, those of capture to the writer."""
 
-    async def __call__(self, body: Message, *, budget_ms: int, trace: str = "") -> Message:
+    async def __call__(self, body: Message, /, *, budget_ms: int, trace: str = "") -> Message:
         """The reply. Raises ProtocolError subclasses."""
         ...
 

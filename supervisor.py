@@ -71,7 +71,6 @@ class Supervisor:
         self._started = time.monotonic()
         self._service = ServiceManager()
         self._stopping = asyncio.Event()
-        self._hurried = False
         self._paused = False
         self._was_ready = False
         self._problem = logs.configure("supervisor", paths.logs, config.log)
@@ -97,8 +96,9 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._tell_config)
         inherited = inherited_sockets()
-        control = inherited.pop("control", None) or bind(self._paths.socket("control"))
+        control = inherited.get("control") or bind(self._paths.socket("control"))
         server = Server(
             control,
             decode_control,
@@ -129,9 +129,10 @@ class Supervisor:
             for task in (serving, ticking, stopping):
                 task.cancel()
             await asyncio.wait({serving, ticking, stopping})
-            control.close()
-            with contextlib.suppress(OSError):
-                self._paths.socket("control").unlink()
+            if "control" not in inherited:
+                control.close()
+                with contextlib.suppress(OSError):
+                    self._paths.socket("control").unlink()
 
     async def _stop_children(self, tending: dict[str, asyncio.Task[None]]) -> None:
         for name in reversed(list(self._children)):
@@ -217,9 +218,12 @@ class Supervisor:
             self._config = configuration.load(self._paths.config)
         except ConfigError as error:
             raise Invalid(str(error)) from None
+        self._tell_config()
+        return Ok()
+
+    def _tell_config(self) -> None:
         for child in self._children.values():
             child.tell(ConfigChanged())
-        return Ok()
 
     async def _pause(self, request: SetPaused) -> Ok:
         self._paused = request.paused

@@ -65,6 +65,7 @@ class Child:
         self._wanted = asyncio.Event()
         self._crashes: list[Crash] = []
         self._listeners: dict[str, socket.socket] = {}
+        self._inherited: dict[str, socket.socket] = {}
         self._writer: asyncio.StreamWriter | None = None
         self.state: State = "STOPPED"
         self.generation = 0
@@ -87,7 +88,8 @@ class Child:
 
     def adopt(self, listeners: dict[str, socket.socket]) -> None:
         """Use these listening sockets (from a service manager) instead of binding own ones."""
-        self._listeners.update({name: listeners[name] for name in self.spec.listens if name in listeners})
+        self._inherited = {name: listeners[name] for name in self.spec.listens if name in listeners}
+        self._listeners.update(self._inherited)
 
     def bind(self) -> None:
         """Bind what is not bound. Raises OSError."""
@@ -186,7 +188,10 @@ class Child:
             self._writer = None
             await asyncio.wait({hearing, wished, exited})
         lived_s = time.monotonic() - self._started
-        return Exit(code, asked, lived_s, stale or _how(code, lived_s))
+        how = stale or _how(code, lived_s)
+        if code == 1 and (words := self._last_words()):
+            how = f"{how}: {words}"
+        return Exit(code, asked, lived_s, how)
 
     async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         fds = {name: listener.fileno() for name, listener in self._listeners.items()}
@@ -225,6 +230,17 @@ class Child:
         except OSError:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
+    def _last_words(self) -> str:
+        """What a child that crashed said last: its own report, else the end of its traceback."""
+        if told := self.vitals.facts.get("last_error", ""):
+            return told
+        try:
+            with open(self._paths.logs / f"{self.spec.name}.err", "rb") as errors:
+                errors.seek(max(0, errors.seek(0, os.SEEK_END) - 2000))
+                return errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+        except OSError:
+            return ""
+
     async def _hear(self, reader: asyncio.StreamReader) -> str:
         """Take the child's messages in. Returns why it must go: '' at its end of file, else 'stale beat …'."""
         limit_s = self.spec.start_timeout_s
@@ -239,6 +255,8 @@ class Child:
                 if time.monotonic() - before > limit_s + OVERSLEPT_S:
                     continue
                 return f"no beat for {limit_s:.1f} s" if self.state == "RUNNING" else f"not ready after {limit_s:.0f} s"
+            except ConnectionError:
+                return ""
             except (OSError, ProtocolError, msgspec.MsgspecError) as error:
                 log.warning("%s: its control line broke: %s", self.spec.name, error)
                 return ""
@@ -276,12 +294,13 @@ class Child:
             await exited
 
     def _unbind(self) -> None:
-        """Close the listeners, so that callers learn at once instead of waiting for nobody."""
+        """Close the listeners, so that callers learn at once instead of waiting for nobody. Inherited ones stay."""
         for name, listener in self._listeners.items():
-            listener.close()
-            with contextlib.suppress(OSError):
-                self._paths.socket(name).unlink()
-        self._listeners.clear()
+            if name not in self._inherited:
+                listener.close()
+                with contextlib.suppress(OSError):
+                    self._paths.socket(name).unlink()
+        self._listeners = dict(self._inherited)
 
     def _to(self, state: State, why: str) -> None:
         self.why = why

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from pathlib import Path
 
 FIRST_FD = 3
+ACTIVATED = ("control", "events", "query", "mcp")
+"""Sockets through which a client may start the daemon."""
 
 
 class ServiceManager:
@@ -45,17 +49,36 @@ class ServiceManager:
 
 
 def inherited_sockets() -> dict[str, socket.socket]:
-    """Listening sockets from socket activation, by FileDescriptorName; empty without it."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        return {}
-    count = int(os.environ.get("LISTEN_FDS", "0") or "0")
-    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    """Listening sockets that the service manager opened, by the name of their file without ``.sock``; empty without one."""
+    found: dict[str, socket.socket] = {}
+    for descriptor in [*_from_systemd(), *_from_launchd()]:
+        listener = socket.socket(fileno=descriptor)
+        os.set_inheritable(descriptor, False)
+        listener.setblocking(False)
+        found[Path(os.fsdecode(listener.getsockname())).stem] = listener
+    return found
+
+
+def _from_systemd() -> list[int]:
+    """sd_listen_fds(3). The variables are removed: children must not take them for theirs."""
+    mine = os.environ.get("LISTEN_PID") == str(os.getpid())
+    count = os.environ.get("LISTEN_FDS", "0")
     for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
         os.environ.pop(variable, None)
-    found: dict[str, socket.socket] = {}
-    for index in range(count):
-        listener = socket.socket(fileno=FIRST_FD + index)
-        os.set_inheritable(listener.fileno(), False)
-        listener.setblocking(False)
-        found[names[index] if index < len(names) else str(index)] = listener
-    return found
+    return list(range(FIRST_FD, FIRST_FD + int(count))) if mine and count.isdigit() else []
+
+
+def _from_launchd() -> list[int]:
+    """launch_activate_socket(3), for the names that our plist declares."""
+    if sys.platform != "darwin" or os.environ.get("RECALLD_UNDER") != "launchd":
+        return []
+    import ctypes
+
+    library = ctypes.CDLL("/usr/lib/libSystem.dylib")
+    descriptors: list[int] = []
+    for name in ACTIVATED:
+        array, count = ctypes.POINTER(ctypes.c_int)(), ctypes.c_size_t()
+        if library.launch_activate_socket(name.encode(), ctypes.byref(array), ctypes.byref(count)) == 0:
+            descriptors += [array[index] for index in range(count.value)]
+            library.free(array)
+    return descriptors

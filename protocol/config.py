@@ -133,7 +133,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     supervisor: Supervisor = Supervisor()
 
 
-RESERVED = {"RECALLD_DATA", "RECALLD_RUNTIME", "RECALLD_DEBUG", "RECALLD_GRACE_MS"}
+RESERVED = {"RECALLD_DATA", "RECALLD_RUNTIME", "RECALLD_DEBUG", "RECALLD_GRACE_MS", "RECALLD_UNDER"}
 """``RECALLD_*`` variables that are not configuration keys; those of tests start with ``RECALLD_TEST_``."""
 
 

@@ -130,7 +130,7 @@ def _row(actor: ActorStatus) -> tuple[str, ...]:
         str(actor.restarts),
         f"{vitals.lag_ms:.0f} ms",
         f"{vitals.rss_bytes / 1e6:.0f} MB",
-        f"[dim]{vitals.busy_op or (actor.why if actor.state != 'RUNNING' else '')}[/]",
+        f"[dim]{vitals.busy_op or (actor.why if actor.state in ('BACKOFF', 'COOLING', 'STOPPING') else '')}[/]",
     )
 
 

@@ -1,0 +1,1 @@
+"""Templates of service definitions, rendered by `recalld service install`."""

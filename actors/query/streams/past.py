@@ -1,0 +1,25 @@
+"""
+What stood in the notes at an earlier time.
+
+A version counts from the moment it was indexed. Where a vault is a git repository, commit times could move ``valid_from``
+further back: whoever adds that changes the rows, and nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...sqlite import sqlite3
+from .notes import NOTE_COLUMNS, NoteRow, note_row
+
+_AT = "valid_from <= :at AND (valid_to IS NULL OR valid_to > :at)"
+
+
+def notes_at(conn: sqlite3.Connection, when_ms: int) -> Iterator[NoteRow]:
+    """The versions that were current at ``when_ms``."""
+    return map(note_row, conn.execute(f"SELECT {NOTE_COLUMNS} FROM notes WHERE {_AT}", {"at": when_ms}))
+
+
+def earliest_ms(conn: sqlite3.Connection) -> int:
+    """Since when there are versions; 0 for an empty index."""
+    return int(conn.execute("SELECT coalesce(min(valid_from), 0) FROM notes").fetchone()[0])

@@ -49,6 +49,8 @@ CREATE TABLE notes (
 CREATE UNIQUE INDEX notes_current ON notes (vault_id, path) WHERE valid_to IS NULL;
 CREATE INDEX notes_revision ON notes (revision);
 CREATE INDEX notes_validity ON notes (valid_from, valid_to);
+CREATE INDEX notes_versions ON notes (vault_id, path, valid_to);
+CREATE INDEX notes_problem ON notes (problem) WHERE problem <> '' AND valid_to IS NULL;
 
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY,             -- rowid in chunk_fts (current) or past_fts (superseded)
@@ -121,6 +123,7 @@ CREATE TABLE sessions (
     state BLOB NOT NULL                 -- msgpack of memory.sessions.Session
 ) WITHOUT ROWID;
 CREATE INDEX sessions_last ON sessions (project, last_ms);
+CREATE INDEX sessions_live ON sessions (ended_ms) WHERE ended_ms = 0;
 
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY,
@@ -144,6 +147,9 @@ CREATE TABLE handoffs (
     handoff BLOB NOT NULL               -- msgpack of protocol.messages.capture.Handoff
 ) WITHOUT ROWID;
 CREATE INDEX handoffs_open ON handoffs (project, state, at_ms);
+
+-- Which handoff a session was shown in its briefing: its first prompt claims that one.
+CREATE TABLE offers (session TEXT PRIMARY KEY, handoff TEXT NOT NULL, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE replays (key TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, reply BLOB NOT NULL) WITHOUT ROWID;
 

@@ -18,6 +18,7 @@ from ...protocol.messages import AnyReply
 from ...protocol.messages.common import Message
 from ...protocol.messages.control import GetStatus, Status
 from ...protocol.runtime import Paths, locate
+from ..terminal import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,20 +91,6 @@ def _pretty() -> bool:
     return sys.stdout.isatty() or bool(os.environ.get("RECALLD_DEBUG"))
 
 
-def clean(text: str) -> str:
-    """
-    Text from a note, safe for a terminal: control characters and bidirectional overrides are shown, not obeyed.
-
-    A note can come from anywhere; an escape sequence in it must not move the cursor or retitle the window.
-    """
-    return "".join(character if _printable(character) else f"\\x{ord(character):02x}" for character in text)
-
-
-def _printable(character: str) -> bool:
-    code = ord(character)
-    if character in "\n\t":
-        return True
-    return not (code < 32 or 127 <= code < 160 or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069)
-
+__all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "print_json"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("index", "Bring the index up to date and wait for it."),
     "status": ("status", "Show processes, queues, index and problems."),
     "mcp": ("daemon", "Attach an agent: MCP over stdio."),
+    "top": ("top", "Watch the daemon on a screen."),
     "service": ("service", "Run the daemon as a service: systemd or launchd."),
 }
 

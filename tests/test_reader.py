@@ -66,7 +66,10 @@ async def test_one_request_sees_one_state(index, reader):
 
     def twice(conn):
         before = titles(conn)
-        index.write("c.md", "# C")
+        other = sqlite3.connect(index.paths.database)
+        other.execute("UPDATE notes SET title = 'changed'")
+        other.commit()
+        other.close()
         return before, titles(conn)
 
     before, after = await reader.run(twice, 5000)

@@ -1,0 +1,201 @@
+"""
+Which note a link means. Where several could be meant, all of them are named and none is chosen.
+
+Names are compared after NFKC and casefolding (``Straße`` = ``STRASSE``, NFD file names of macOS = NFC links), with ``.md``
+optional. Accents count: ``resume`` and ``résumé`` are two notes.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import unicodedata
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from ...protocol.messages.common import Link
+from .parse import SUFFIXES
+
+
+class Card(Protocol):
+    """What has to be known of a note (``memory.recall.types.NoteCard`` has it). ``id`` is unique over all vaults."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def vault_id(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+class Resolved(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+
+
+class Ambiguous(msgspec.Struct, frozen=True, array_like=True):
+    """Several notes fit equally well; ids ascending."""
+
+    ids: tuple[int, ...]
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True):
+    """No note fits."""
+
+
+Answer = Resolved | Ambiguous | Missing
+MISSING = Missing()
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One note as it is filed: exact names decide between notes that differ in case alone."""
+
+    vault_id: int
+    path: str
+    path_key: str
+    names: tuple[tuple[str, str], ...]
+    """(index name, key) under which the note is filed."""
+    exact: frozenset[str]
+
+
+class Resolver:
+    """
+    An index of names. Not thread-safe; ``add`` and ``remove`` cost a few dictionary entries each.
+
+    A link is looked for in the source's own vault first, then in all others.
+    """
+
+    def __init__(self, cards: Iterable[Card] = ()) -> None:
+        self._entries: dict[int, _Entry] = {}
+        # (index name, vault id, key) -> ids; index names: path, stem, title, alias
+        self._index: dict[tuple[str, int, str], set[int]] = {}
+        self._vaults: dict[int, int] = {}  # vault id -> how many notes
+        for card in cards:
+            self.add(card)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, note_id: object) -> bool:
+        return note_id in self._entries
+
+    def add(self, card: Card) -> None:
+        """File a note; one that is known under this id is replaced."""
+        self.remove(card.id)
+        path = without_suffix(card.path)
+        names = [("path", key(path)), ("stem", key(path.rpartition("/")[2])), ("title", key(card.title))]
+        names += [("alias", key(alias)) for alias in card.aliases]
+        exact = frozenset(_nfc(name) for name in (path, path.rpartition("/")[2], card.title, *card.aliases))
+        entry = _Entry(card.vault_id, card.path, names[0][1], tuple(dict.fromkeys(names)), exact)
+        self._entries[card.id] = entry
+        self._vaults[card.vault_id] = self._vaults.get(card.vault_id, 0) + 1
+        for index, name in entry.names:
+            self._index.setdefault((index, card.vault_id, name), set()).add(card.id)
+
+    def remove(self, note_id: int) -> None:
+        """Forget a note; unknown ids are fine."""
+        entry = self._entries.pop(note_id, None)
+        if entry is None:
+            return
+        for index, name in entry.names:
+            filed = self._index[index, entry.vault_id, name]
+            filed.discard(note_id)
+            if not filed:
+                del self._index[index, entry.vault_id, name]
+        self._vaults[entry.vault_id] -= 1
+        if not self._vaults[entry.vault_id]:
+            del self._vaults[entry.vault_id]
+
+    def resolve(self, source_vault_id: int, source_path: str, link: Link) -> Answer:
+        """The note that ``link``, written in the note at ``source_path``, means."""
+        if not link.target:
+            return self._answer(self._at(source_vault_id, source_path), without_suffix(source_path))
+        answer = self._in_vault(source_vault_id, source_path, link)
+        if not isinstance(answer, Missing) or len(self._vaults) < 2:
+            return answer
+        found: set[int] = set()
+        for vault_id in self._vaults:
+            if vault_id != source_vault_id:
+                found |= self._by_name(vault_id, without_suffix(link.target))
+        return self._answer(found, without_suffix(link.target))
+
+    def find(self, name: str, vault_id: int | None = None) -> Answer:
+        """The note that a person calls ``name``: a path, the end of one, a file name, a title or an alias."""
+        name = without_suffix(name)
+        found: set[int] = set()
+        for each in self._vaults if vault_id is None else (vault_id,):
+            found |= self._at(each, name) or self._by_name(each, name)
+        return self._answer(found, name)
+
+    def _in_vault(self, vault_id: int, source_path: str, link: Link) -> Answer:
+        target = without_suffix(link.target)
+        folder = posixpath.dirname(source_path)
+        # ``[[name]]`` is looked up by name everywhere, as Obsidian does: a namesake in the same folder is no proof. A
+        # markdown link, and anything with a slash, is a path from where it stands.
+        if target.startswith("/"):
+            places = [target]
+        elif link.kind in {"markdown", "embed"} or "/" in target:
+            places = [posixpath.join(folder, target), target]
+        else:
+            places = [target]
+        for place in places:
+            found = self._at(vault_id, place)
+            if found:
+                return self._answer(found, place)
+        if target.startswith(("./", "../")):
+            target = target.lstrip("./")
+        return self._answer(self._by_name(vault_id, target), target)
+
+    def _at(self, vault_id: int, place: str) -> set[int]:
+        """Notes at exactly this path from the vault's root."""
+        path = posixpath.normpath(without_suffix(place).lstrip("/"))
+        return self._index.get(("path", vault_id, key(path)), set())
+
+    def _by_name(self, vault_id: int, target: str) -> set[int]:
+        """Notes by the end of their path, else by title, else by alias."""
+        wanted = key(target.strip("/"))
+        stem = wanted.rpartition("/")[2]
+        found = self._index.get(("stem", vault_id, stem), set())
+        if "/" in wanted:
+            found = {each for each in found if f"/{self._entries[each].path_key}".endswith(f"/{wanted}")}
+        return (
+            found
+            or self._index.get(("title", vault_id, wanted), set())
+            or self._index.get(("alias", vault_id, wanted), set())
+        )
+
+    def _answer(self, found: set[int], wanted: str) -> Answer:
+        if not found:
+            return MISSING
+        if len(found) > 1:
+            name = _nfc(wanted.strip("/"))
+            exact = {each for each in found if name in self._entries[each].exact}
+            found = exact or found
+        return Resolved(next(iter(found))) if len(found) == 1 else Ambiguous(tuple(sorted(found)))
+
+
+@functools.lru_cache(maxsize=65_536)
+def key(name: str) -> str:
+    """The form in which names are equal."""
+    if name.isascii():
+        return " ".join(name.lower().split())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(folded.split())
+
+
+def without_suffix(path: str) -> str:
+    """``path`` without ``.md`` or ``.markdown``, whatever the case."""
+    lowered = path.lower()
+    for suffix in SUFFIXES:
+        if lowered.endswith(suffix) and len(path) > len(suffix) and not path.endswith("/" + path[-len(suffix) :]):
+            return path[: -len(suffix)]
+    return path
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)

@@ -108,13 +108,16 @@ class McpServer:
 
 
 def _caller(context: Context) -> Caller:
-    """The connection's caller; its host is what the MCP client calls itself when the bridge could not tell."""
+    """
+    The connection's caller under the name its MCP client gives. An agent that was started by another one inherits its
+    environment: then the session that the bridge saw there is not this agent's.
+    """
     caller = context.lifespan_context
-    if caller.host:
-        return caller
     client = context.session.client_params
-    name = client.client_info.name if client is not None else ""
-    return Caller(caller.key, caller.cwd, tools.host_of(name), caller.session, caller.home)
+    host = tools.host_of(client.client_info.name) if client is not None else ""
+    if not host or host == caller.host:
+        return caller
+    return Caller(caller.key, caller.cwd, host, "" if caller.host else caller.session, caller.home)
 
 
 class Incoming:

@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("index", "Bring the index up to date and wait for it."),
     "status": ("status", "Show processes, queues, index and problems."),
     "mcp": ("daemon", "Attach an agent: MCP over stdio."),
+    "graph": ("graph", "Draw how notes hang together."),
+    "logs": ("logs", "Print what the processes wrote."),
+    "metrics": ("logs", "Print metrics in Prometheus' format."),
+    "completion": ("completion", "Print a completion script for your shell."),
     "top": ("top", "Watch the daemon on a screen."),
     "service": ("service", "Run the daemon as a service: systemd or launchd."),
 }

@@ -138,7 +138,9 @@ def _sessions(sessions: Sequence[RecentSession]) -> str:
     if not sessions:
         return ""
     newest = sorted(sessions, key=lambda each: (-each.at_ms, each.title))[:MAX_SESSIONS]
-    lines = [f"- {date_of(each.at_ms)} {_safe(each.host, 40)}: {_safe(each.title, 100)}{_in(each.page)}" for each in newest]
+    lines = [
+        f"- {date_of(each.at_ms)} {_safe(each.host, 40)}: {_safe(each.title, 100)}{_in(each.page)}" for each in newest
+    ]
     return "\n## Recent sessions\n" + "\n".join(lines) + "\n"
 
 

@@ -26,11 +26,14 @@ FAILED_OUTPUT = re.compile(
     r"^error(?:\[\w+\])?:|\bcommand not found\b|\bfatal:)"
 )
 """What a failing command prints when the host does not tell its exit code."""
-TELLING_LINE = re.compile(r"(?i)\b(?:\w*error|\w*exception|failed|failure|fatal|panic\w*|cannot|denied|not found|undefined)\b")
+TELLING_LINE = re.compile(
+    r"(?i)\b(?:\w*error|\w*exception|failed|failure|fatal|panic\w*|cannot|denied|not found|undefined)\b"
+)
 DECISION = re.compile(
-    r"(?i)(?:^|\b)(?:decision|decided|we decide|let'?s (?:use|go|keep|stick|not|switch)|going with|we(?:'ll| will) (?:use|keep|go|not)|"
-    r"from now on|instead of|rather than|(?:should|must) (?:always|never)|always use|never use|we (?:use|prefer|agreed)|"
-    r"settled on|the rule is|entschieden|decidimos|決定|결정|确定)\b"
+    r"(?i)(?:^|\b)(?:decision|decided|we decide|let'?s (?:use|go|keep|stick|not|switch)|going with"
+    r"|we(?:'ll| will) (?:use|keep|go|not)|from now on|instead of|rather than|(?:should|must) (?:always|never)"
+    r"|always use|never use|we (?:use|prefer|agreed)|settled on|the rule is|entschieden|decidimos|決定|결정|确定)"
+    r"(?:\b|(?<=[^\x00-\x7f]))"
 )
 SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 WIKILINK = re.compile(r"\[\[([^\[\]|#\n]{1,200})")
@@ -153,7 +156,7 @@ class _Fold:
             path = shorten(whole, LINE_CHARS)
             if path in self.files:
                 self.files[path] = self.files[path] or event.wrote
-            elif len(self.files) < MAX_FILES or event.wrote and self.drop_a_read():
+            elif len(self.files) < MAX_FILES or (event.wrote and self.drop_a_read()):
                 self.files[path] = event.wrote
             else:
                 self.files_left_out += 1
@@ -261,7 +264,9 @@ def failed(event: Event) -> bool:
 
 def telling_line(event: Event) -> str:
     """The last line of output or error that names a failure; else the last one that is not blank."""
-    lines = [line.strip() for line in f"{event.text}\n{event.output_head}\n{event.output_tail}".splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in f"{event.text}\n{event.output_head}\n{event.output_tail}".splitlines() if line.strip()
+    ]
     for line in reversed(lines):
         if TELLING_LINE.search(line):
             return shorten(line, LINE_CHARS)

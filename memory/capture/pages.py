@@ -83,7 +83,9 @@ def summary_of(session: Session, digest: Digest) -> str:
         parts.append(f"{_plural(len(digest.written), 'file')} changed")
     if digest.failures:
         open_ones = sum(not failure.solved for failure in digest.failures)
-        parts.append(f"{_plural(len(digest.failures), 'failure')}" + (f" ({open_ones} open)" if open_ones else " (solved)"))
+        parts.append(
+            f"{_plural(len(digest.failures), 'failure')}" + (f" ({open_ones} open)" if open_ones else " (solved)")
+        )
     took = duration(session.last_ms - session.started_ms)
     return ", ".join(parts) + (f", over {took}" if took else "") + "."
 
@@ -188,7 +190,9 @@ def _commands(digest: Digest) -> str:
 def _summaries(digest: Digest) -> str:
     if not digest.summaries:
         return ""
-    return "## Summary by the agent\n\n" + "\n\n".join(_quote(shorten(text, SUMMARY_CHARS)) for text in digest.summaries)
+    return "## Summary by the agent\n\n" + "\n\n".join(
+        _quote(shorten(text, SUMMARY_CHARS)) for text in digest.summaries
+    )
 
 
 def _related(links: Sequence[str]) -> str:
@@ -196,9 +200,14 @@ def _related(links: Sequence[str]) -> str:
 
 
 def _footer(session: Session, digest: Digest) -> str:
-    facts = [f"{session.host} session {quoted(session.id)}", f"{instant_of(session.started_ms)} to {instant_of(session.last_ms)}"]
+    facts = [
+        f"{session.host} session {quoted(session.id)}",
+        f"{instant_of(session.started_ms)} to {instant_of(session.last_ms)}",
+    ]
     if digest.subagents:
-        facts.append(f"subagents: {', '.join(f'{name} ×{count}' if count > 1 else name for name, count in digest.subagents)}")
+        facts.append(
+            f"subagents: {', '.join(f'{name} ×{count}' if count > 1 else name for name, count in digest.subagents)}"
+        )
     if digest.redacted:
         facts.append(f"{_plural(digest.redacted, 'secret')} removed")
     return f"*{'; '.join(facts)}.*"

@@ -11,7 +11,9 @@ ACKNOWLEDGEMENT_CHARS = 20
 
 TAGGED = re.compile(r"\A\s*<([a-zA-Z][\w:.-]*)(\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
 """A block that opens the prompt: <ide_context>…</ide_context>, <task-notification>…; unclosed ones take all."""
-MARKDOWN_CONTEXT = re.compile(r"\A\s*#+ (?:context from my ide|files mentioned|open tabs|environment|active file)\b", re.IGNORECASE)
+MARKDOWN_CONTEXT = re.compile(
+    r"\A\s*#+ (?:context from my ide|files mentioned|open tabs|environment|active file)\b", re.IGNORECASE
+)
 REQUEST_HEADING = re.compile(r"^#+ my request[^\n]*\n", re.IGNORECASE | re.MULTILINE)
 """Codex in an IDE puts the request below a heading of its own."""
 SHELL_ECHO = re.compile(r"\A\s*(?:[\w.-]+@[\w.-]+:[^\n]*[$#%] |\$ |❯ |➜  ?\S+ |PS [A-Z]:\\[^\n>]*> )")
@@ -21,7 +23,9 @@ NOTICES = re.compile(
     r"\A\s*(?:\[request interrupted|caveat: the messages below|this session is being continued from|\[image[^\]]*\]\s*\Z)",
     re.IGNORECASE,
 )
-MODEL = re.compile(r"\A(?:claude|gpt|gemini|o\d|codex|llama|mistral|grok|qwen|deepseek)[-\w.]*\d[\w.\-:]*\Z", re.IGNORECASE)
+MODEL = re.compile(
+    r"\A(?:claude|gpt|gemini|o\d|codex|llama|mistral|grok|qwen|deepseek)[-\w.]*\d[\w.\-:]*\Z", re.IGNORECASE
+)
 ACKNOWLEDGEMENTS = frozenset(
     "ok okay k kk yes y yep yeah yup sure no n nope thanks thank you thx ty great good nice cool perfect done got it go on"
     " continue go ahead please proceed next lgtm right correct fine alright sounds good looks good that works awesome"

@@ -56,10 +56,19 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Number of events when the page was last asked for: more events since make another page."""
     ends: int = 0
     """How often it ended with something to tell; part of its handoff's id."""
+    finished: int = 0
+    """The last end whose page and handoff are written."""
+    written: int = 0
+    """Number of events that the page covers as it stands."""
     page: str = ""
     """Path of the page as written, relative to the wiki."""
     page_hash: str = ""
     """Hash of the page as last written: another one on the disk is a person's edit."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Its page was asked for and is not written: a crash came between."""
+        return self.covered > self.written or self.ends > self.finished
 
     @property
     def live(self) -> bool:

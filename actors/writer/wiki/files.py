@@ -40,7 +40,9 @@ def page_path(text: str) -> str:
     """
     path = unicodedata.normalize("NFC", text.strip()).replace("\\", "/")
     if not path or path.startswith(("/", "~")) or re.match(r"[A-Za-z]:", path):
-        raise BadPath(f"{text!r} is not a path inside the wiki: give one relative to the project, like 'notes/topic.md'")
+        raise BadPath(
+            f"{text!r} is not a path inside the wiki: give one relative to the project, like 'notes/topic.md'"
+        )
     if len(path) > MAX_PATH_CHARS:
         raise BadPath(f"the path is longer than {MAX_PATH_CHARS} characters")
     parts = [part for part in PurePosixPath(path).parts if part != "."]

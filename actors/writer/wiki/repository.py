@@ -1,5 +1,5 @@
 """
-The wiki's git repository. Blocking, and owned by one thread.
+The wiki's git repository. Blocking; one caller at a time (``lock``).
 
 Commits are built with TreeBuilder along the changed paths: the cost depends on the folders that a page stands in, not on
 the size of the wiki. The index file is brought up to date when there is time, for the person who runs git here.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -54,6 +55,8 @@ class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.note = ""
+        self.lock = threading.RLock()
+        """Held for every use from the git thread, and by the file thread when it looks something up."""
         self.repo = self._open()
         self.known = self._recall()
 
@@ -81,7 +84,9 @@ class Repository:
     def _start_afresh(self, why: str) -> pygit2.Repository:
         aside = self.root / f".git.damaged-{time.time_ns()}"
         os.rename(self.root / ".git", aside)
-        self.note = f"the wiki's git repository was damaged ({why}); it was set aside as {aside.name} and a new one begun"
+        self.note = (
+            f"the wiki's git repository was damaged ({why}); it was set aside as {aside.name} and a new one begun"
+        )
         log.error(self.note)
         return self._init()
 
@@ -90,6 +95,11 @@ class Repository:
         self.repo.free()
         self.repo = self._start_afresh(why)
         self.known = Known()
+
+    def reopen(self) -> None:
+        """Forget what libgit2 keeps of the object store: files below it were replaced."""
+        self.repo.free()
+        self.repo = pygit2.Repository(str(self.root / ".git"))
 
     def _recall(self) -> Known:
         try:
@@ -152,7 +162,8 @@ class Repository:
 
     def store(self, data: bytes) -> str:
         """Put bytes into the object store; the id is what git will call them."""
-        return str(self.repo.create_blob(data))
+        with self.lock:
+            return str(self.repo.create_blob(data))
 
     def commit(self, changes: Mapping[str, str], message: str, *, theirs: bool = False) -> str:
         """
@@ -230,7 +241,7 @@ class Repository:
         new = self.repo[tip].peel(pygit2.Tree)
         if old is None:
             return set()
-        diff = self.repo.diff(old, new, flags=DiffOption.SKIP_BINARY_CHECK)
+        diff = old.diff_to_tree(new, flags=DiffOption.SKIP_BINARY_CHECK)
         return {delta.new_file.path for delta in diff.deltas}
 
     def refresh_index(self, paths: set[str]) -> bool:

@@ -1,0 +1,388 @@
+"""
+Capture at the door: lines on ``events.sock``, spooled files, imported transcripts; and the requests about what was captured.
+
+A line becomes a redacted event, is journalled and acknowledged; everything after the acknowledgement happens behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+
+from ...memory import redact
+from ...memory.capture import events, ledger, sessions
+from ...memory.capture.events import Dropped, Event, Intake, Wire
+from ...protocol import lines
+from ...protocol.config import Config
+from ...protocol.envelope import ProtocolError
+from ...protocol.messages.capture import (
+    Brief,
+    Briefing,
+    DeletePage,
+    EndSession,
+    HandoffAccept,
+    HandoffBegin,
+    HandoffCancel,
+    HandoffList,
+    Imported,
+    ImportEvents,
+    PageDeleted,
+    PageHistory,
+    PageLog,
+    PageText,
+    PageWritten,
+    PurgeSession,
+    ReadPage,
+    SessionEvents,
+    SessionList,
+    WritePage,
+)  # fmt: skip
+from ...protocol.messages.common import Message
+from ...protocol.messages.control import QueueStat
+from ..base import BootFailure, Env
+from .brief import Briefer
+from .database import Database
+from .desk import Desk
+from .finisher import Finisher
+from .journal import Journal
+from .pageindex import PageIndex
+from .places import Places
+from .recorder import Recorder, now_ms
+from .records import capture as records
+from .spool import Spool, Undeliverable, first_problem
+from .wiki.store import Wiki
+from .wikipages import WikiPages
+
+log = logging.getLogger("recalld.writer.capture")
+
+IN_FLIGHT = 1024
+"""Events between arrival and acknowledgement; the next one is told to come again, and its client spools it."""
+RETRY_AFTER_MS = 250
+SEEN_IDS = 65_536
+"""Ids of recent events: one that comes again within these is acknowledged without being journalled."""
+TICK_S = 20.0
+TAKE_UP_S = 1.0
+RECENT = 10
+"""Lines that status shows of what happened here."""
+
+_wire = msgspec.json.Decoder(Wire).decode
+OVERLOADED = b'{"error":"overloaded","retry_after_ms":%d}\n' % RETRY_AFTER_MS
+
+
+class Ingest:
+    """The capture half of the writer. ``handlers`` answers every CaptureRequest; ``run`` serves until cancelled."""
+
+    def __init__(self, env: Env, db: Database) -> None:
+        self.env = env
+        self.db = db
+        self.journal = Journal(env.paths.journal)
+        self.wiki = Wiki(env.paths.wiki)
+        self.index = PageIndex(db, env.paths.wiki, lambda: env.config)
+        self.recorder = Recorder(db, self.journal, self._due)
+        self.finisher = Finisher(db, self.wiki, self.index, self.recorder)
+        self.pages = WikiPages(db, self.wiki, self.index)
+        self.briefer = Briefer(db, self.wiki, self.recorder, self.index.root)
+        self.places = Places(db)
+        self.spool = Spool(env.paths.spool, self._deliver)
+        self.desk = Desk(self)
+        self.intake = Intake()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._in_flight = self._peak = self._refused = 0
+        self._rate: deque[tuple[float, int]] = deque(maxlen=8)
+        self.events_total = self.duplicates_total = self.dropped_total = self.invalid_total = 0
+        self.redactions: dict[str, int] = {}
+        self.last_event_ms = 0
+        self._counts: dict[str, int] = {}
+        self._another = asyncio.Event()
+        self._recent: deque[str] = deque(maxlen=RECENT)
+
+    def configure(self, config: Config) -> None:
+        """Take up a changed configuration. Raises redact.BadPattern, naming the pattern."""
+        self.intake = self.finisher.intake = self.pages.intake = Intake(
+            extra=redact.compile_extra(config.capture.redact_patterns),
+            allow=config.capture.redact_allow,
+            assistant_messages=config.capture.assistant_messages,
+            home=self.places.home,
+        )
+        self.places.configure(config)
+
+    @property
+    def handlers(self) -> dict[type[Message], Callable[[Any], Awaitable[Message]]]:
+        """One coroutine per member of CaptureRequest."""
+        return {
+            WritePage: self._write_page,
+            DeletePage: self._delete_page,
+            ReadPage: self._read_page,
+            PageLog: self._page_log,
+            HandoffBegin: self.desk.begin,
+            HandoffAccept: self.desk.accept,
+            HandoffList: self.desk.list_handoffs,
+            HandoffCancel: self.desk.cancel,
+            Brief: self._brief,
+            SessionList: self.desk.list_sessions,
+            SessionEvents: self.desk.list_events,
+            EndSession: self.desk.end,
+            PurgeSession: self.desk.purge,
+            ImportEvents: self._import,
+        }
+
+    async def start(self) -> None:
+        """Open journal and wiki, replay what the index lacks, find unfinished sessions. The database is open."""
+        try:
+            self.configure(self.env.config)
+        except redact.BadPattern as error:
+            raise BootFailure(f"config.toml: capture.redact_patterns: {error}") from None
+        await self.journal.open()
+        await self.wiki.start()
+        await self._take_up()
+        await self._count()
+
+    async def run(self, events_listener: socket.socket) -> None:
+        """Serve until cancelled. Calls ``start`` first; what waits for git is committed at the end."""
+        await self.start()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.recorder.run)
+                group.start_soon(self.finisher.run)
+                group.start_soon(self.spool.run)
+                group.start_soon(self._tick)
+                group.start_soon(self._replay)
+                await lines.serve_lines(events_listener, self._serve)
+        finally:
+            with anyio.move_on_after(5, shield=True):
+                await self.wiki.aclose()
+                await self.journal.aclose()
+
+    def reborn(self) -> None:
+        """Another database took the place of the index: it is shown the journal soon."""
+        self._another.set()
+
+    async def _replay(self) -> None:
+        while True:
+            await self._another.wait()
+            self._another.clear()
+            try:
+                await self._take_up()
+            except ProtocolError as error:
+                log.warning("the index is shown the journal later: %s", error.text)
+                await anyio.sleep(TAKE_UP_S)
+                self._another.set()
+
+    async def _take_up(self) -> None:
+        try:
+            await self.recorder.replay()
+            await self.finisher.find_unfinished()
+        except ProtocolError as error:
+            # Capture goes on without the index: what is journalled now is applied when the index can be written.
+            log.warning("the index does not take the journal yet: %s", error.text)
+
+    async def settle(self) -> None:
+        """Return when everything acknowledged before is in index and wiki."""
+        await self.recorder.settle()
+        await self.finisher.settle()
+        await self.recorder.settle()
+        await self.wiki.flush()
+
+    # -- the socket
+
+    async def _serve(self, reader: lines.LineReader, writer: lines.LineWriter) -> None:
+        while line := await lines.read_line(reader):
+            writer.write(await self.take(line))
+            await writer.drain()
+
+    async def take(self, line: bytes) -> bytes:
+        """The acknowledgement of one line, with its newline; a failure is an answer too."""
+        if self._in_flight >= IN_FLIGHT:
+            self._refused += 1
+            return OVERLOADED
+        self._in_flight += 1
+        self._peak = max(self._peak, self._in_flight)
+        try:
+            wire = _wire(line)
+            received = self._event_of(wire)
+            if isinstance(received, Dropped):
+                self.dropped_total += 1
+                return b'{"ok":true,"stored":false,"reason":%s}\n' % msgspec.json.encode(received.reason)
+            entry = received
+            if self._is_known(entry.event):
+                self.duplicates_total += 1
+                return b'{"ok":true,"duplicate":true}\n'
+            if entry.event.kind == "session-start":
+                await self._end_replaced(entry.event)
+            seq = await self.recorder.put_nowait(entry)
+            self._count_event(entry.event)
+            return b'{"ok":true,"seq":%d}\n' % seq
+        except msgspec.MsgspecError as error:
+            self.invalid_total += 1
+            return b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(first_problem(error))
+        except ProtocolError as error:
+            after = error.retry_after_ms or RETRY_AFTER_MS
+            return b'{"error":"%s","retry_after_ms":%d}\n' % (error.code.encode(), after)
+        finally:
+            self._in_flight -= 1
+
+    def _event_of(self, wire: Wire) -> ledger.Happened | Dropped:
+        event = events.accept(wire, now_ms(), self.intake)
+        return event if isinstance(event, Dropped) else self.places.settle(event)
+
+    def _is_known(self, event: Event) -> bool:
+        seen = self._seen
+        if event.id in seen or any(near in seen for near in events.near_ids(event)):
+            return True
+        seen[event.id] = None
+        if len(seen) > SEEN_IDS:
+            seen.popitem(last=False)
+        return False
+
+    def _count_event(self, event: Event) -> None:
+        self.events_total += 1
+        self.last_event_ms = max(self.last_event_ms, event.at_ms)
+        if event.kind in ("session-start", "session-end", "post-compaction"):
+            self._recent.append(f"{event.kind} {event.host} {event.project}")
+        for kind, number in event.redacted.items():
+            self.redactions[kind] = self.redactions.get(kind, 0) + number
+
+    # -- the other ways in
+
+    async def _deliver(self, body: bytes) -> None:
+        """One spooled event. Redacted once more: whoever wrote the file may have been an older client."""
+        try:
+            received = self._event_of(_wire(body))
+        except msgspec.MsgspecError as error:
+            raise Undeliverable(first_problem(error)) from None
+        if isinstance(received, Dropped):
+            self.dropped_total += 1
+            return
+        await self.recorder.put_nowait(received)
+        self._is_known(received.event)
+        self._count_event(received.event)
+
+    async def _import(self, message: ImportEvents) -> Imported:
+        stored = duplicates = refused = 0
+        wanted: list[ledger.Happened] = []
+        for line in message.lines:
+            try:
+                received = self._event_of(_wire(line.encode()))
+            except (msgspec.MsgspecError, UnicodeEncodeError):
+                refused += 1
+                continue
+            if isinstance(received, Dropped):
+                refused += 1
+            else:
+                wanted.append(received)
+        ids = [each for entry in wanted for each in (entry.event.id, *events.near_ids(entry.event))]
+        known = await self.db.read(records.known_ids, ids)
+        waiting = []
+        for entry in wanted:
+            if entry.event.id in known or any(near in known for near in events.near_ids(entry.event)):
+                duplicates += 1
+                continue
+            known.add(entry.event.id)
+            waiting.append(self.recorder.put_nowait(entry))
+            self._count_event(entry.event)
+            stored += 1
+        await asyncio.gather(*waiting)
+        return Imported(stored=stored, duplicates=duplicates, refused=refused)
+
+    # -- ends that nobody sends
+
+    def _due(self, work: list[Any]) -> None:
+        self.finisher.due(work)
+
+    async def _end_replaced(self, event: Event) -> None:
+        live = await self.db.read(records.live_sessions)
+        for session in sessions.replaced(live, event, now_ms()):
+            await self.recorder.put_nowait(ledger.Happened(event=sessions.end_event(session, "replaced", now_ms())))
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(TICK_S)
+            try:
+                await self.end_overdue()
+            except ProtocolError as error:
+                log.info("looking for sessions that are over waits: %s", error.text)
+
+    async def end_overdue(self) -> None:
+        """End sessions that have been idle too long, expire old handoffs, bring the figures up to date."""
+        capture = self.env.config.capture
+        now = now_ms()
+        live = await self.db.read(records.live_sessions)
+        for session in sessions.overdue(live, now, capture.idle_end_min * 60_000):
+            await self.recorder.put_nowait(ledger.Happened(event=sessions.end_event(session, "idle", now)))
+        for key in await self.db.read(records.expire_handoffs, now, capture.handoff_expire_days):
+            await self.recorder.put_nowait(ledger.HandedOff(op="expire", at_ms=now, id=key))
+        await self._count()
+
+    async def _count(self) -> None:
+        self._counts = await self.db.read(records.counts)
+
+    # -- requests about pages
+
+    async def _write_page(self, message: WritePage) -> PageWritten:
+        return await self.pages.write(message, await self.places.of(message.place))
+
+    async def _delete_page(self, message: DeletePage) -> PageDeleted:
+        return await self.pages.delete(message, await self.places.of(message.place))
+
+    async def _read_page(self, message: ReadPage) -> PageText:
+        return await self.pages.read(message, await self.places.of(message.place))
+
+    async def _page_log(self, message: PageLog) -> PageHistory:
+        return await self.pages.log(message, await self.places.of(message.place))
+
+    async def _brief(self, message: Brief) -> Briefing:
+        return await self.briefer.brief(message, await self.places.of(message.place), self.env.config)
+
+    # -- status
+
+    def figures(self) -> dict[str, float]:
+        """Counters and gauges for status. Cheap: no I/O."""
+        now = time.monotonic()
+        self._rate.append((now, self.events_total))
+        first_at, first = self._rate[0]
+        rate = (self.events_total - first) / (now - first_at) if now > first_at else 0.0
+        return {
+            "events_total": self.events_total,
+            "events_per_s": round(rate, 1),
+            "duplicates_total": self.duplicates_total,
+            "dropped_total": self.dropped_total,
+            "invalid_total": self.invalid_total,
+            "redactions_total": sum(self.redactions.values()) + sum(self.pages.redacted.values()),
+            "spool_waiting": self.spool.waiting,
+            "spool_delivered": self.spool.delivered_total,
+            "dead_letters": self.spool.dead_letters,
+            "last_event_ms": self.last_event_ms,
+            "pages_waiting": self.finisher.waiting,
+            "commits_total": self.wiki.commits_total,
+            **self._counts,
+        }
+
+    def facts(self) -> dict[str, str]:
+        """What a person should know; only what is not as it should be."""
+        found = {
+            "wiki": self.wiki.note,
+            "spool": self.spool.problem,
+            "capture": self.journal.problem or self.recorder.stuck,
+        }
+        if self.redactions:
+            found["redacted"] = ", ".join(f"{kind} {number}" for kind, number in sorted(self.redactions.items()))
+        return {key: value for key, value in found.items() if value}
+
+    def recent(self) -> tuple[str, ...]:
+        """The last sessions and prompts, newest last."""
+        return tuple(self._recent)
+
+    def stats(self) -> dict[str, QueueStat]:
+        """The bounded queues of capture."""
+        events_in_flight = QueueStat(
+            depth=self._in_flight, peak=self._peak, limit=IN_FLIGHT, policy="refuse", refused=self._refused
+        )
+        return {"events": events_in_flight, **self.recorder.stats(), **self.journal.stats()}

@@ -1,0 +1,172 @@
+"""
+Hook events that found nobody at home: one JSON file each, written by the hook client, taken in when the daemon runs.
+
+In order of their names (which begin with the time), one drain at a time, each removed only after the journal has it. What
+cannot be understood goes to ``spool/dead`` with the reason beside it, and stays there until a person looks. Nothing is
+given up for having been tried often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from ...protocol.envelope import ProtocolError
+
+log = logging.getLogger("recalld.writer.capture")
+
+BATCH = 64
+LOOK_S = 2.0
+"""How often the folder is looked at. A listing of an empty folder costs nothing that can be measured."""
+MAX_FILE_BYTES = 16 * 1024 * 1024
+SETTLE_S = 60.0
+"""A file without the final name that is older than this was left by a client that died while writing."""
+
+
+class Undeliverable(Exception):
+    """Raised when a spooled event can never be taken in; the text says why."""
+
+
+class Spool:
+    """``deliver`` takes the bytes of files in order and returns once they are durable; Undeliverable marks the first bad one."""
+
+    def __init__(self, folder: Path, deliver: Callable[[bytes], Awaitable[None]]) -> None:
+        self.folder = folder
+        self.dead = folder / "dead"
+        self._deliver = deliver
+        self._draining = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self.delivered_total = 0
+        self.waiting = 0
+        self.dead_letters = 0
+        self.problem = ""
+        """Why the last drain stopped; '' when it went through."""
+
+    async def run(self) -> None:
+        """Drain whenever there is something, until cancelled."""
+        while True:
+            await self.drain()
+            with anyio.move_on_after(LOOK_S):
+                await self._wake.wait()
+            self._wake.clear()
+
+    async def drain(self) -> int:
+        """Deliver what lies there now; how many were delivered. A second caller waits for the first."""
+        async with self._draining:
+            delivered = 0
+            names, self.dead_letters = await asyncio.to_thread(self._look)
+            self.waiting = len(names)
+            for start in range(0, len(names), BATCH):
+                try:
+                    delivered += await self._drain_batch(names[start : start + BATCH])
+                except (ProtocolError, OSError) as error:
+                    self.problem = f"{self.waiting} events wait in the spool: {error}"
+                    log.warning(self.problem)
+                    return delivered
+            self.problem = ""
+            if delivered:
+                log.info("took in %d spooled events", delivered)
+            return delivered
+
+    async def _drain_batch(self, names: Sequence[str]) -> int:
+        bodies = await asyncio.to_thread(self._read, names)
+        outcomes: dict[str, str | Exception | None] = {}
+
+        async def one(name: str, body: bytes) -> None:
+            try:
+                await self._deliver(body)
+                outcomes[name] = None
+            except Undeliverable as error:
+                outcomes[name] = str(error)
+            except (ProtocolError, OSError) as error:
+                outcomes[name] = error
+
+        # Started in order, and the recorder keeps the order in which they ask; all of them share an fsync.
+        async with anyio.create_task_group() as group:
+            for name, body in bodies:
+                group.start_soon(one, name, body)
+        taken = [name for name, _ in bodies if outcomes.get(name) is None and name in outcomes]
+        bad = [(name, str(why)) for name, why in outcomes.items() if isinstance(why, str)]
+        await asyncio.to_thread(self._clear, taken, bad)
+        self.delivered_total += len(taken)
+        self.dead_letters += len(bad)
+        self.waiting -= len(taken) + len(bad)
+        for why in outcomes.values():
+            if isinstance(why, Exception):
+                raise why
+        return len(taken)
+
+    def _look(self) -> tuple[list[str], int]:
+        try:
+            entries = list(os.scandir(self.folder))
+        except FileNotFoundError:
+            return [], 0
+        names = sorted(
+            entry.name
+            for entry in entries
+            if entry.name.endswith(".json") and entry.name[:1] != "." and entry.is_file()
+        )
+        for entry in entries:
+            if entry.name.endswith(".tmp") and entry.is_file() and time.time() - entry.stat().st_mtime > SETTLE_S:
+                Path(entry.path).unlink(missing_ok=True)
+        try:
+            dead = sum(1 for entry in os.scandir(self.dead) if entry.name.endswith(".json"))
+        except FileNotFoundError:
+            dead = 0
+        return names, dead
+
+    def _read(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        found = []
+        for name in names:
+            path = self.folder / name
+            try:
+                if path.is_symlink() or path.stat().st_size > MAX_FILE_BYTES:
+                    self._bury(name, f"larger than {MAX_FILE_BYTES} bytes, or not a plain file")
+                    continue
+                found.append((name, path.read_bytes()))
+            except FileNotFoundError:
+                continue
+        return found
+
+    def _clear(self, taken: Sequence[str], bad: Sequence[tuple[str, str]]) -> None:
+        for name in taken:
+            (self.folder / name).unlink(missing_ok=True)
+        for name, why in bad:
+            self._bury(name, why)
+
+    def _bury(self, name: str, why: str) -> None:
+        self.dead.mkdir(mode=0o700, exist_ok=True)
+        (self.dead / f"{name}.reason").write_text(why + "\n", encoding="utf-8")
+        os.replace(self.folder / name, self.dead / name)
+        log.error("a spooled event cannot be taken in: %s; see %s", why, self.dead / name)
+
+    async def purge(self, session: str) -> int:
+        """Remove files that mention ``session``, dead letters included; how many there were."""
+        async with self._draining:
+            return await asyncio.to_thread(self._purge, session.encode())
+
+    def _purge(self, session: bytes) -> int:
+        count = 0
+        for folder in (self.folder, self.dead):
+            for path in folder.glob("*.json") if folder.is_dir() else ():
+                try:
+                    found = session in path.read_bytes()
+                except OSError:
+                    continue
+                if found:
+                    path.unlink(missing_ok=True)
+                    path.with_name(path.name + ".reason").unlink(missing_ok=True)
+                    count += 1
+        return count
+
+
+def first_problem(error: msgspec.MsgspecError) -> str:
+    """Why bytes are no event, for a person."""
+    return f"it is not a hook client's line: {error}"

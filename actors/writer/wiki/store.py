@@ -1,0 +1,427 @@
+"""
+The wiki as the writer uses it: pages in, history kept, a person's edits respected.
+
+Two threads: one for files (a page is durable within a millisecond), one for git (commits are gathered within a second under
+load and never make a page wait). ``.git/recalld.pending`` names what was written and not yet committed, so that after a
+crash our own pages are not taken for somebody's edits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeVar, cast
+
+import msgspec
+
+from . import files, history
+from .repository import Damaged, Repository, Version
+
+log = logging.getLogger("recalld.writer")
+T = TypeVar("T")
+
+GROUP_S = 1.0
+"""Commits are at most this far apart under load; the first one after a pause is made at once."""
+SWEEP_S = 30.0
+"""How often the folder is compared with the last commit: a person's edits get into history by then."""
+INDEX_IDLE_S = 0.5
+MAX_FILE_BYTES = 32_000_000
+VANISH_MIN, VANISH_FRACTION = 20, 0.5
+"""More than both vanishing is not committed as deletions before a second sweep confirms it (an unmounted folder)."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A page stands on the disk. ``stat`` identifies the file; ``created``: there was none before."""
+
+    path: str
+    hash: str
+    stat: os.stat_result
+    created: bool
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Nothing was written. ``hash``: of the page as it stands ('' = there is none)."""
+
+    why: Literal["exists", "changed", "theirs", "gone"]
+    hash: str
+
+
+class Expect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a writer expects of the page as it stands."""
+
+    hash: str = ""
+    """Write only over exactly this version."""
+    create_only: bool = False
+    ours_only: bool = True
+    """Without ``hash``: do not write over a version that came from a person."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A page that waits for its commit: its blob ('' = removed) and what to say about it."""
+
+    blob: str
+    subject: str
+
+
+class Wiki:
+    """``await start()`` first, ``await aclose()`` last. Paths are relative to the wiki's root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.commits_total = 0
+        self.foreign_total = 0
+        self.problem = ""
+        self.changed: Callable[[set[str]], None] = lambda paths: None
+        """Called on the git thread with pages that a person changed (the index may want to know)."""
+        self._repo: Repository | None = None
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="wiki-files")
+        self._wake = threading.Condition()
+        self._pending: dict[str, Change] = {}
+        self._jobs: list[_Job] = []
+        self._closing = False
+        self._sweep_now = False
+        self._thread: threading.Thread | None = None
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._vanishing: set[str] = set()
+
+    # -- the event loop's side
+
+    async def start(self) -> None:
+        """Open or create the repository, commit what a crash left uncommitted, begin to watch for edits."""
+        await asyncio.get_running_loop().run_in_executor(self._files, self._open)
+        self._thread = threading.Thread(target=self._serve, name="wiki-git", daemon=True)
+        self._thread.start()
+
+    async def read(self, path: str) -> bytes | None:
+        """The page as it stands on the disk, None when there is none. Raises BadPath, OSError."""
+        return await self._on_files(lambda: files.read(self.root, path))
+
+    async def write(self, path: str, data: bytes, subject: str, expect: Expect | None = None) -> Written | Refused:
+        """Write a page atomically; its commit follows. ``data`` is redacted already. Raises BadPath, OSError."""
+        return await self._on_files(lambda: self._write(path, data, subject, expect or Expect()))
+
+    async def remove(self, path: str, subject: str, expect_hash: str = "") -> bool | Refused:
+        """Remove a page; False when there was none."""
+        return await self._on_files(lambda: self._remove(path, subject, expect_hash))
+
+    async def log(self, path: str, limit: int) -> list[Version]:
+        """The page's history, newest first; what waits is committed first."""
+        return await self._on_git(lambda repo: repo.log(path, limit))
+
+    async def purge(self, paths: set[str], session: str) -> str:
+        """
+        Remove ``paths``, and every page of ``session`` under whatever name, from folder and history. What was done, in
+        words. The old objects are gone from this repository; copies elsewhere are not.
+        """
+        await self._on_files(lambda: [files.remove(self.root, path) for path in paths])
+        with self._wake:
+            for path in paths:
+                self._pending.pop(path, None)
+        return await self._on_git(lambda repo: history.purge(repo, paths, session))
+
+    async def count(self, folder: str) -> int:
+        """How many entries a folder of the wiki has."""
+        return await self._on_files(lambda: _count(self.root / folder))
+
+    async def exists(self, path: str) -> bool:
+        """Whether a page stands there."""
+        return await self._on_files(lambda: (self.root / path).exists())
+
+    async def flush(self) -> None:
+        """Until everything written is committed and the index file agrees."""
+        await self._on_git(lambda repo: self._refresh(repo))
+
+    async def sweep(self) -> None:
+        """Take in a person's edits now."""
+        self._sweep_now = True
+        await self._on_git(lambda repo: None)
+
+    async def aclose(self) -> None:
+        """Commit what waits and stop."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 5.0)
+        self._files.shutdown(wait=False)
+
+    @property
+    def note(self) -> str:
+        """What a person should know about the repository; '' when all is well."""
+        return self.problem or (self._repo.note if self._repo is not None else "")
+
+    @property
+    def waiting(self) -> int:
+        """Pages that wait for their commit."""
+        return len(self._pending)
+
+    async def _on_files(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
+    async def _on_git(self, work: Callable[[Repository], T]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(value: T | None, failure: Exception | None) -> None:
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(cast("T", value))
+
+        def run(repo: Repository) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, work(repo), None)
+            except Exception as error:
+                loop.call_soon_threadsafe(settle, None, error)
+
+        with self._wake:
+            self._jobs.append(run)
+            self._wake.notify()
+        return await future
+
+    # -- the file thread
+
+    def _open(self) -> None:
+        self._repo = Repository(self.root)
+        files.remove_leftovers(self.root)
+        for line in self._marks().read_text(encoding="utf-8").splitlines() if self._marks().exists() else ():
+            blob, _, path = line.partition(" ")
+            data = files.read(self.root, path) if path else None
+            if data is not None and self._repo.store(data) == blob:
+                self._pending[path] = Change(blob, f"write {path}")
+            elif data is None and not blob.strip("-"):
+                self._pending[path] = Change("", f"remove {path}")
+
+    def _write(self, path: str, data: bytes, subject: str, expect: Expect) -> Written | Refused:
+        repo = self._ready()
+        old = files.read(self.root, path)
+        if (refused := self._refusal(repo, path, old, expect)) is not None:
+            return refused
+        if old == data:
+            return Written(path, files.hash_of(data), (self.root / path).stat(), created=False)
+        blob = repo.store(data)
+        self._mark(blob, path)
+        stat = files.write(self.root, path, data)
+        self._enqueue(path, Change(blob, subject))
+        return Written(path, files.hash_of(data), stat, created=old is None)
+
+    def _remove(self, path: str, subject: str, expect_hash: str) -> bool | Refused:
+        repo = self._ready()
+        old = files.read(self.root, path)
+        if old is None:
+            return False
+        if expect_hash and files.hash_of(old) != expect_hash:
+            return Refused("changed", files.hash_of(old))
+        if not self._is_ours(repo, path, old):
+            # Their version goes into history before it goes from the folder.
+            self._commit(repo, {path: Change(repo.store(old), f"edit {path}")}, theirs=True)
+        self._mark("-", path)
+        files.remove(self.root, path)
+        self._enqueue(path, Change("", subject))
+        return True
+
+    def _refusal(self, repo: Repository, path: str, old: bytes | None, expect: Expect) -> Refused | None:
+        if old is None:
+            return Refused("gone", "") if expect.hash else None
+        standing = files.hash_of(old)
+        if expect.create_only:
+            return Refused("exists", standing)
+        if expect.hash:
+            if standing != expect.hash:
+                return Refused("changed", standing)
+            if not self._is_ours(repo, path, old):
+                self._commit(repo, {path: Change(repo.store(old), f"edit {path}")}, theirs=True)
+            return None
+        return Refused("theirs", standing) if expect.ours_only and not self._is_ours(repo, path, old) else None
+
+    def _is_ours(self, repo: Repository, path: str, data: bytes) -> bool:
+        """Whether the bytes on the disk are the last that we wrote there."""
+        blob = history.blob_id(data)
+        with self._wake:
+            waiting = self._pending.get(path)
+        if waiting is not None:
+            return waiting.blob == blob
+        with repo.lock:
+            return path not in repo.known.theirs and repo.blob_id(path) == blob
+
+    def _enqueue(self, path: str, change: Change) -> None:
+        with self._wake:
+            self._pending[path] = change
+            self._wake.notify()
+
+    def _marks(self) -> Path:
+        return self.root / ".git" / "recalld.pending"
+
+    def _mark(self, blob: str, path: str) -> None:
+        # Not synced: a power cut may lose it, and then our page is taken for an edit, which is the safe side.
+        with self._marks().open("a", encoding="utf-8") as stream:
+            stream.write(f"{blob} {path}\n")
+
+    def _ready(self) -> Repository:
+        assert self._repo is not None, "start() comes first"
+        return self._repo
+
+    # -- the git thread
+
+    def _serve(self) -> None:
+        repo = self._ready()
+        committed = swept = 0.0
+        stale: set[str] = set()
+        while True:
+            with self._wake:
+                now = time.monotonic()
+                due = committed + GROUP_S if self._pending else swept + SWEEP_S
+                if stale and not self._pending:
+                    due = min(due, committed + INDEX_IDLE_S)
+                if not self._jobs and not self._closing and not self._sweep_now and due > now:
+                    self._wake.wait(due - now)
+                jobs, self._jobs = self._jobs, []
+                closing = self._closing
+                commit_now = bool(jobs) or closing or time.monotonic() >= committed + GROUP_S
+                sweep_now = self._sweep_now or time.monotonic() >= swept + SWEEP_S
+                self._sweep_now = False
+            try:
+                if self._pending and commit_now:
+                    stale |= self._commit_pending(repo)
+                    committed = time.monotonic()
+                if sweep_now:
+                    stale |= self._sweep(repo)
+                    swept = time.monotonic()
+                if stale and (jobs or closing or time.monotonic() >= committed + INDEX_IDLE_S):
+                    with repo.lock:
+                        if repo.refresh_index(stale):
+                            stale = set()
+                        repo.remember()
+                self.problem = ""
+            except Exception as error:
+                # A failing repository must not take pages or capture down: say so, try again with the next change.
+                self.problem = f"the wiki's git repository cannot be written: {error}"
+                log.exception("a commit to the wiki failed")
+                committed = swept = time.monotonic()
+            for job in jobs:
+                job(repo)
+            if closing:
+                return
+
+    def _commit_pending(self, repo: Repository) -> set[str]:
+        with repo.lock:
+            if repo.busy():
+                return set()
+            self._take_foreign(repo)
+            with self._wake:
+                batch = dict(self._pending)
+            self._commit(repo, batch, theirs=False)
+        with self._wake:
+            for path, change in batch.items():
+                if self._pending.get(path) is change:
+                    del self._pending[path]
+            if not self._pending:
+                self._marks().unlink(missing_ok=True)
+        return set(batch)
+
+    def _take_foreign(self, repo: Repository) -> None:
+        """Commits that the person made themselves: what they changed is theirs."""
+        foreign = repo.foreign_changes()
+        if foreign or repo.tip() != repo.known.tip:
+            repo.known.theirs |= foreign
+            repo.known.tip = repo.tip()
+            self.foreign_total += len(foreign)
+
+    def _commit(self, repo: Repository, batch: Mapping[str, Change], *, theirs: bool) -> None:
+        changes = {path: change.blob for path, change in batch.items()}
+        subjects = [change.subject for change in batch.values()]
+        verb = "edit" if theirs else "record"
+        message = subjects[0] if len(subjects) == 1 else f"{verb} {len(subjects)} pages\n\n" + "\n".join(subjects[:100])
+        with repo.lock:
+            try:
+                made = repo.commit(changes, message + "\n", theirs=theirs)
+            except Damaged as error:
+                repo.set_aside(str(error))
+                made = repo.commit(self._everything(repo), "record every page\n")
+            if made:
+                self.commits_total += 1
+                repo.remember()
+
+    def _everything(self, repo: Repository) -> dict[str, str]:
+        return {path: repo.store((self.root / path).read_bytes()) for path in _stats(self.root)}
+
+    def _sweep(self, repo: Repository) -> set[str]:
+        """Commit what differs between folder and last commit and is not ours: a person's edits, as theirs."""
+        with repo.lock:
+            if repo.busy():
+                return set()
+            self._take_foreign(repo)
+            stats = _stats(self.root)
+            known = repo.files() if stats.keys() != self._seen.keys() or stats != self._seen else {}
+            edits: dict[str, Change] = {}
+            for path, stat in stats.items():
+                if self._seen.get(path) == stat:
+                    continue
+                try:
+                    data = (self.root / path).read_bytes()
+                except OSError:
+                    continue
+                blob = history.blob_id(data)
+                waiting = self._pending.get(path)
+                if blob != known.get(path, "") and (waiting is None or waiting.blob != blob):
+                    edits[path] = Change(repo.store(data), f"edit {path}")
+            vanished = {path for path in known if path not in stats and path not in self._pending}
+            edits |= {path: Change("", f"remove {path}") for path in self._confirmed(vanished, len(known))}
+            if edits:
+                self._commit(repo, edits, theirs=True)
+                self.foreign_total += len(edits)
+                self.changed(set(edits))
+            self._seen = stats
+        return set(edits)
+
+    def _confirmed(self, vanished: set[str], known: int) -> set[str]:
+        if len(vanished) > VANISH_MIN and len(vanished) > known * VANISH_FRACTION and vanished != self._vanishing:
+            self._vanishing = vanished
+            self._seen = {}
+            return set()
+        self._vanishing = set()
+        return vanished
+
+    def _refresh(self, repo: Repository) -> None:
+        with repo.lock:
+            repo.remember()
+
+
+_Job = Callable[[Repository], None]
+
+
+def _stats(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Every visible regular file below ``root`` with what tells that it changed (mtime, size, inode)."""
+    found: dict[str, tuple[int, int, int]] = {}
+    folders = [""]
+    while folders:
+        prefix = folders.pop()
+        try:
+            entries = list(os.scandir(root / prefix))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.endswith(".tmp.md") or entry.is_symlink():
+                continue
+            if entry.is_dir():
+                folders.append(f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                info = entry.stat()
+                if info.st_size <= MAX_FILE_BYTES:
+                    found[prefix + entry.name] = (info.st_mtime_ns, info.st_size, info.st_ino)
+    return found
+
+
+def _count(folder: Path) -> int:
+    try:
+        return sum(1 for _ in os.scandir(folder))
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,260 @@
+"""
+How fast events become durable, and how fast sessions end.
+
+    python bench/capture.py [--json OUT] [--seconds 4] [--producers 1,8,32,128] [--pages 100,1000,10000]
+
+Runs the real writer actor as its own process on a folder of this disk. Each producer sends one event over ``events.sock``
+and waits for its acknowledgement before the next, as hooks do; redaction and journal are included. In the same run: a raw
+write + fsync per record, and one SQLite commit (FULL) per event, on the same disk. Session ends per minute are counted
+from the first end to the moment the last page stands in the wiki's git history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from recalld.actors.base import Birth
+from recalld.protocol import sockets
+from recalld.protocol.client import ask_sync
+from recalld.protocol.messages.index import Settle
+from recalld.protocol.runtime import Paths
+
+OUTPUT = "\n".join(f"test_gear_{n} ... ok" for n in range(12)) + "\n41 passed, 1 failed: test_gear_ratio"
+RAW_RECORD = b"x" * 700
+"""About the size of a journal line of the events sent here."""
+
+
+def line(producer: int, number: int, cwd: str) -> bytes:
+    """A tool event as Claude Code sends it, with a secret in every 16th command."""
+    command = f"ninja -C build test_{number}" + (" --token ghp_" + "a1B2c3D4e5" * 4 if number % 16 == 0 else "")
+    payload = {
+        "session_id": f"bench-{producer}",
+        "transcript_path": f"{cwd}/t.jsonl",
+        "cwd": cwd,
+        "prompt_id": "p-1",
+        "permission_mode": "default",
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": command, "description": "Run unit tests"},
+        "tool_use_id": f"toolu_{producer}_{number}",
+        "tool_response": {"stdout": OUTPUT, "stderr": "", "interrupted": False, "isImage": False},
+        "duration_ms": 812,
+    }
+    return wire("PostToolUse", payload, cwd)
+
+
+def wire(event: str, payload: dict[str, Any], cwd: str) -> bytes:
+    return json.dumps(
+        {"recalld": 1, "role": "hook", "host": "claude", "event": event, "cwd": cwd, "payload": payload,
+         "sent_ms": time.time_ns() // 1_000_000}
+    ).encode() + b"\n"  # fmt: skip
+
+
+def produce(path: str, first: int, count: int, seconds: float, cwd: str, out: Any) -> None:
+    """``count`` producers of one process: each waits for an acknowledgement before its next event."""
+
+    async def one(producer: int, until: float, took: list[float]) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        number = 0
+        while time.perf_counter() < until:
+            data = line(producer, number, cwd)
+            started = time.perf_counter()
+            writer.write(data)
+            answer = await reader.readline()
+            took.append(time.perf_counter() - started)
+            if not answer.startswith(b'{"ok":true,"seq":'):
+                raise SystemExit(f"refused: {answer!r}")
+            number += 1
+        writer.close()
+
+    async def all_of_them() -> list[float]:
+        took: list[float] = []
+        until = time.perf_counter() + seconds
+        await asyncio.gather(*(one(first + n, until, took) for n in range(count)))
+        return took
+
+    out.put(asyncio.run(all_of_them()))
+
+
+@contextmanager
+def writer(folder: Path) -> Iterator[Paths]:
+    """The writer actor, as the supervisor starts it."""
+    paths = Paths(folder / "data", folder / "run")
+    paths.data.mkdir(mode=0o700, exist_ok=True)
+    paths.runtime.mkdir(mode=0o700, exist_ok=True)
+    ours, theirs = socket.socketpair()
+    listeners = {name: sockets.bind(paths.socket(name)) for name in ("writer", "events")}
+    for each in (theirs, *listeners.values()):
+        each.set_inheritable(True)
+    birth = Birth(
+        name="writer", generation=1, parent_pid=os.getpid(), control_fd=theirs.fileno(),
+        listeners={name: each.fileno() for name, each in listeners.items()}, data=str(paths.data),
+        runtime=str(paths.runtime),
+    )  # fmt: skip
+    import msgspec
+
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "recalld.actors.writer", msgspec.json.encode(birth).decode()],
+        pass_fds=[birth.control_fd, *birth.listeners.values()],
+        cwd="/",
+    )
+    try:
+        for each in (theirs, *listeners.values()):
+            each.close()
+        ask_sync(paths.socket("writer"), Settle(), budget_ms=60_000)
+        yield paths
+    finally:
+        process.terminate()
+        ours.close()
+        process.wait(20)
+
+
+def measure_producers(paths: Paths, producers: int, seconds: float, cwd: str, base: int) -> dict[str, float]:
+    out: Any = multiprocessing.Queue()
+    processes = 1 if producers < 32 else 2
+    share = producers // processes
+    started = time.perf_counter()
+    workers = [
+        multiprocessing.Process(
+            target=produce, args=(str(paths.socket("events")), base + n * share, share, seconds, cwd, out)
+        )
+        for n in range(processes)
+    ]
+    for each in workers:
+        each.start()
+    took: list[float] = []
+    for _ in workers:
+        took += out.get(timeout=seconds + 60)
+    for each in workers:
+        each.join()
+    took.sort()
+    settle_started = time.perf_counter()
+    ask_sync(paths.socket("writer"), Settle(), budget_ms=600_000)
+    return {
+        "events_s": round(len(took) / seconds),
+        "p50_ms": round(took[len(took) // 2] * 1000, 2),
+        "p99_ms": round(took[int(len(took) * 0.99)] * 1000, 2),
+        "events": len(took),
+        "behind_s": round(time.perf_counter() - settle_started, 2),
+        "wall_s": round(time.perf_counter() - started, 2),
+    }
+
+
+def measure_raw_fsync(folder: Path, seconds: float) -> float:
+    fd = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        os.write(fd, RAW_RECORD)
+        os.fsync(fd)
+        count += 1
+    took = time.perf_counter() - started
+    os.close(fd)
+    return round(count / took)
+
+
+def measure_commit_each(folder: Path, seconds: float) -> float:
+    conn = sqlite3.connect(folder / "each.sqlite", isolation_level=None)
+    conn.execute("PRAGMA journal_mode = WAL")
+    conn.execute("PRAGMA synchronous = FULL")
+    conn.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, session TEXT, event BLOB)")
+    conn.execute("CREATE INDEX by_session ON events (session, id)")
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        conn.execute("INSERT INTO events (session, event) VALUES (?, ?)", (f"s{count % 128}", RAW_RECORD))
+        count += 1
+    took = time.perf_counter() - started
+    conn.close()
+    return round(count / took)
+
+
+def fill_wiki(paths: Paths, pages: int) -> None:
+    """A wiki with ``pages`` pages in its history, as a person would have it after years."""
+    folder = paths.wiki / "acme" / "notes"
+    for number in range(pages):
+        sub = folder / f"{number // 100:03}"
+        sub.mkdir(parents=True, exist_ok=True)
+        (sub / f"note-{number}.md").write_text(f"# Note {number}\n\nGears of kind {number % 97} turn slowly.\n")
+    git = ["git", "-C", str(paths.wiki), "-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    subprocess.run(["git", "init", "-q", "-b", "main", str(paths.wiki)], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "fill"], check=True)
+
+
+def measure_ends(pages: int, ends: int, where: Path) -> dict[str, float]:
+    folder = Path(tempfile.mkdtemp(dir=where))
+    try:
+        cwd = str(folder / "acme")
+        Path(cwd, ".git").mkdir(parents=True)
+        fill_wiki(Paths(folder / "data", folder / "run"), pages)
+        with writer(folder) as paths:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(paths.socket("events")))
+                answers = client.makefile("rb")
+                started = time.perf_counter()
+                for number in range(ends):
+                    base = {"session_id": f"end-{number:06}", "cwd": cwd, "prompt_id": f"p{number}"}
+                    prompt = {**base, "hook_event_name": "UserPromptSubmit", "prompt": f"Why does gear {number} stick?"}
+                    tool = {**base, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": f"t{number}",
+                            "tool_input": {"command": "ninja test"}, "tool_response": {"stdout": OUTPUT}}  # fmt: skip
+                    end = {**base, "hook_event_name": "SessionEnd", "reason": "other"}
+                    for name, payload in (("UserPromptSubmit", prompt), ("PostToolUse", tool), ("SessionEnd", end)):
+                        client.sendall(wire(name, payload, cwd))
+                        answers.readline()
+                ask_sync(paths.socket("writer"), Settle(), budget_ms=600_000)
+                took = time.perf_counter() - started
+            written = sum(1 for _ in paths.wiki.glob("acme/sessions/**/*.md"))
+            assert written == ends, f"{written} pages of {ends} sessions"
+        return {"ends_per_min": round(ends / took * 60), "ms_per_end": round(took / ends * 1000, 2)}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="OUT", help="write the figures there")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--producers", default="1,8,32,128")
+    parser.add_argument("--pages", default="100,1000,10000", help="sizes of the wiki; '' = leave out")
+    parser.add_argument("--ends", type=int, default=300, help="sessions to end in each wiki")
+    parser.add_argument("--dir", default=None, help="measure on the disk of this folder")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="recalld-bench-", dir=options.dir))
+    report: dict[str, Any] = {"producers": {}}
+    try:
+        cwd = str(folder / "acme")
+        Path(cwd, ".git").mkdir(parents=True)
+        report["raw_fsync_s"] = measure_raw_fsync(folder, options.seconds / 2)
+        report["commit_each_s"] = measure_commit_each(folder, options.seconds / 2)
+        with writer(folder) as paths:
+            for base, producers in enumerate(int(each) for each in options.producers.split(",") if each):
+                figures = measure_producers(paths, producers, options.seconds, cwd, base * 1000)
+                report["producers"][str(producers)] = figures
+                print(f"{producers:4} producers: {figures}", flush=True)
+        if options.pages:
+            report["session_ends"] = {
+                pages: measure_ends(int(pages), options.ends, folder) for pages in options.pages.split(",")
+            }
+        print(json.dumps(report, indent=2))
+        if options.json:
+            Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -311,7 +311,7 @@ class Matrix:
         found: list[Similarities] = []
         for query, cosines in zip(queries, self.rows.dot(queries, len(self.has)), strict=True):
             of_pairs = cosines[layout.slots]
-            note_cos = np.add.reduceat(of_pairs, layout.starts[:-1]) / layout.norms
+            note_cos: Floats = (np.add.reduceat(of_pairs, layout.starts[:-1]) / layout.norms).astype(np.float32)
             similar = Similarities(self, layout, query, of_pairs, note_cos, places)
             similar.rescore(fetch)
             found.append(similar)

@@ -157,7 +157,7 @@ class Reader:
                 self._free.append(conn)
                 raise
             self._free.append(conn)
-            return cast("T", result)
+            return result
         raise AssertionError("unreachable")
 
     async def _take(self) -> _Threaded:

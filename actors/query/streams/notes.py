@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -140,11 +140,6 @@ def chunks_of(conn: sqlite3.Connection, note_id: int, limit: int = -1) -> list[C
     return [ChunkRow(*row) for row in conn.execute(sql, (note_id, limit))]
 
 
-def first_chunks(conn: sqlite3.Connection, note_ids: Iterable[int]) -> dict[int, ChunkRow]:
-    """The first passage of each note that has one."""
-    return {rows[0].note_id: rows[0] for note_id in note_ids if (rows := chunks_of(conn, note_id, 1))}
-
-
 def links_of(conn: sqlite3.Connection, note_ids: Iterable[int]) -> dict[int, tuple[Link, ...]]:
     """Links as written, by note."""
     found: dict[int, tuple[Link, ...]] = {}
@@ -160,23 +155,23 @@ def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
         yield ids[start : start + BIND_MAX]
 
 
-def note_row(row: tuple[object, ...]) -> NoteRow:
+def note_row(row: tuple[Any, ...]) -> NoteRow:
     note_id, vault_id, path, title, kind, status, date, project, parsed, problem, mtime_ns, valid_to = row
-    note = decode_parsed(parsed)  # type: ignore[arg-type]
+    note = decode_parsed(parsed)
     card = NoteCard(
-        id=note_id,  # type: ignore[arg-type]
-        vault_id=vault_id,  # type: ignore[arg-type]
-        path=path,  # type: ignore[arg-type]
-        title=title,  # type: ignore[arg-type]
-        kind=sys.intern(kind),  # type: ignore[arg-type]
-        status=sys.intern(status),  # type: ignore[arg-type]
-        date=date,  # type: ignore[arg-type]
+        id=note_id,
+        vault_id=vault_id,
+        path=path,
+        title=title,
+        kind=sys.intern(kind),
+        status=sys.intern(status),
+        date=date,
         updated=note.updated,
-        modified_ms=mtime_ns // 1_000_000,  # type: ignore[operator]
+        modified_ms=mtime_ns // 1_000_000,
         pinned=note.pinned,
         expires=note.expires,
         summary=note.summary,
-        project=sys.intern(project),  # type: ignore[arg-type]
+        project=sys.intern(project),
         session_id=note.session_id,
         aliases=note.aliases,
         tags=tuple(map(sys.intern, note.tags)),
@@ -184,4 +179,4 @@ def note_row(row: tuple[object, ...]) -> NoteRow:
         headings=note.headings,
         words=note.words,
     )
-    return NoteRow(card, note.links, problem, valid_to is None)  # type: ignore[arg-type]
+    return NoteRow(card, note.links, problem, valid_to is None)

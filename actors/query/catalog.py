@@ -1,0 +1,177 @@
+"""
+The catalog of one set of notes: their cards, who links to whom, and which note holds which chunk.
+
+A ``View`` is what one question is answered from: the notes that are current now, or those that were current at some time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+
+from ...memory.notes.resolve import Ambiguous as SeveralNotes
+from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, without_suffix
+from ...memory.recall.catalog import Notes
+from ...memory.recall.types import Edge, NoteCard
+from ...protocol.messages.common import Link
+from .matrix import ChunkTable, Matrix
+from .streams.notes import NoteRow, VaultRow
+
+
+class View:
+    """
+    Everything in memory about one set of notes. ``lock`` is held while it changes and while ranking walks it.
+
+    ``matrix`` is None until vectors were loaded, and where no model was ever used.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.notes = Notes()
+        self.chunks = ChunkTable()
+        self.matrix: Matrix | None = None
+        self.vaults: dict[int, VaultRow] = {}
+        self.revision = 0
+        self.past_ms: int | None = None
+        """The time that the notes are of; None = now."""
+        self._resolver = Resolver()
+        self._written: dict[int, tuple[str, ...]] = {}
+        """Links as written, flat: kind, target, kind, target … A hundred thousand pairs would cost three times as much."""
+        self._sources: dict[str, set[int]] = {}
+        """Name that a link may mean -> notes with such a link: who has to be looked at again when a note comes or goes."""
+        self._missing: dict[int, tuple[str, ...]] = {}
+        self._several: dict[int, tuple[tuple[str, tuple[int, ...]], ...]] = {}
+
+    @property
+    def cards(self) -> dict[int, NoteCard]:
+        return self.notes.cards
+
+    def change(self, gone: Iterable[int], rows: Iterable[NoteRow]) -> None:
+        """
+        Forget the notes ``gone`` (unknown ids are ignored), add those of ``rows`` or replace what is known of them; links
+        to and from all of them follow.
+        """
+        names: set[str] = set()
+        for note in gone:
+            names |= self._forget(note)
+            self.notes.drop(note)
+        fresh: list[int] = []
+        for row in rows:
+            names |= self._forget(row.card.id)
+            names |= self._file(row)
+            fresh.append(row.card.id)
+        sources = {source for name in names for source in self._sources.get(name, ())}
+        answers: dict[tuple[int, str], Answer] = {}
+        for source in sources.union(fresh):
+            self._link(source, answers)
+
+    def find(self, ref: str, vault_ids: Iterable[int]) -> list[int]:
+        """The notes that a person may mean by ``ref``: a path, absolute or the end of one, a title, an alias."""
+        found: set[int] = set()
+        for vault_id in vault_ids:
+            root = self.vaults[vault_id].root
+            name = ref[len(root) :].lstrip("/") if ref.startswith(root + "/") else ref
+            found.update(_ids(self._resolver.find(name, vault_id)))
+        return sorted(note for note in found if note in self.cards)
+
+    def unresolved(self, note: int) -> tuple[str, ...]:
+        """Targets of links in ``note`` that mean no note."""
+        return self._missing.get(note, ())
+
+    def ambiguous(self, note: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Targets of links in ``note`` that may mean several notes, with those."""
+        return self._several.get(note, ())
+
+    def leads_to(self, source: int, link: Link, target: int) -> bool:
+        """Whether ``link``, written in ``source``, means ``target``."""
+        card = self.cards.get(source)
+        return card is not None and self._resolver.resolve(card.vault_id, card.path, link) == Resolved(target)
+
+    def _file(self, row: NoteRow) -> set[str]:
+        """Take in a note whose links are not resolved yet; the names by which links may mean it."""
+        card = row.card
+        self.notes.put(card)
+        self._resolver.add(card)
+        pairs = dict.fromkeys((link.kind, link.target) for link in row.links if link.target)
+        if pairs:
+            self._written[card.id] = tuple(sys.intern(part) for pair in pairs for part in pair)
+        for _, target in pairs:
+            for name in _names_meant(target):
+                self._sources.setdefault(name, set()).add(card.id)
+        return _names_of(card)
+
+    def _forget(self, note: int) -> set[str]:
+        """Take out what ``_file`` put in, but for the card; the names by which links meant the note."""
+        card = self.cards.get(note)
+        if card is None:
+            return set()
+        self._resolver.remove(note)
+        written = self._written.pop(note, ())
+        for target in written[1::2]:
+            for name in _names_meant(target):
+                sources = self._sources.get(name, set())
+                sources.discard(note)
+                if not sources:
+                    self._sources.pop(name, None)
+        self._missing.pop(note, None)
+        self._several.pop(note, None)
+        return _names_of(card)
+
+    def _link(self, source: int, answers: dict[tuple[int, str], Answer]) -> None:
+        card = self.cards.get(source)
+        if card is None:
+            return
+        edges: list[Edge] = []
+        missing: list[str] = []
+        several: list[tuple[str, tuple[int, ...]]] = []
+        written = self._written.get(source, ())
+        for kind, target in zip(written[::2], written[1::2], strict=True):
+            match self._answer(card, kind, target, answers):
+                case Resolved(note):
+                    edges.append(Edge(source, note, kind))
+                case SeveralNotes(notes):
+                    several.append((target, notes))
+                case Missing():
+                    missing.append(target)
+        self.notes.link(source, edges)
+        self._missing.pop(source, None)
+        self._several.pop(source, None)
+        if missing:
+            self._missing[source] = tuple(dict.fromkeys(missing))
+        if several:
+            self._several[source] = tuple(dict.fromkeys(several))
+
+    def _answer(self, card: NoteCard, kind: str, target: str, answers: dict[tuple[int, str], Answer]) -> Answer:
+        link = Link(kind=kind, target=target)  # type: ignore[arg-type]
+        if kind in ("markdown", "embed") or "/" in target:
+            return self._resolver.resolve(card.vault_id, card.path, link)
+        # What a bare name means does not depend on where it stands.
+        at = (card.vault_id, target)
+        answer = answers.get(at)
+        if answer is None:
+            answer = answers[at] = self._resolver.resolve(card.vault_id, card.path, link)
+        return answer
+
+
+def _ids(answer: Answer) -> tuple[int, ...]:
+    match answer:
+        case Resolved(note):
+            return (note,)
+        case SeveralNotes(notes):
+            return notes
+    return ()
+
+
+def _names_of(card: NoteCard) -> set[str]:
+    """Keys of the names by which a link may mean this note."""
+    stem = without_suffix(card.path.rpartition("/")[2])
+    return {key(stem), key(card.title), *map(key, card.aliases)}
+
+
+def _names_meant(target: str) -> Iterator[str]:
+    """Keys of the names that a link with this target may mean."""
+    bare = without_suffix(target).strip("/")
+    yield key(bare.rpartition("/")[2])
+    if "/" in bare:
+        yield key(bare)  # a title or alias may hold a slash

@@ -1,0 +1,220 @@
+"""
+The view of what is current now, kept up to date with the database by its revision counter.
+
+Text comes from SQLite at each question, and so does the revision: a question that meets a newer one lets the view catch
+up first, so that what full text finds is always known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+import anyio
+
+from ...protocol.envelope import TimedOut
+from ..sqlite import sqlite3
+from .catalog import View
+from .matrix import Matrix
+from .reader import NoIndex, Reader
+from .streams import notes, past, vectors
+
+log = logging.getLogger("recalld.query")
+
+POLL_S = 0.25
+"""How often the revision is looked at when nobody asks. A question looks by itself."""
+WAIT_POLL_S = 0.01
+"""The same while somebody waits for a revision."""
+LOAD_BUDGET_MS = 120_000
+WARM_HASHES = 400
+"""Chunks whose sentences are fetched at a time: about 10 ms."""
+PUT_AT_ONCE = 200
+"""Notes that change under one hold of the view's lock: a question waits for it about 2 ms at most."""
+VECTORS_AT_ONCE = 2000
+PAST_VIEWS = 2
+
+
+class Live:
+    """Owns the current ``view``; ``run`` keeps it current until cancelled."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.view = View()
+        self.absent = "the index has not been opened yet"
+        """Why there is no index; '' when there is one."""
+        self.loaded = anyio.Event()
+        """Set once it is known whether there is an index, and its cards are in memory."""
+        self._announce: Callable[[], object] = lambda: None
+        """Lets waiting questions go on while vectors are still being loaded; called on a reader's thread."""
+        self._generation = 0
+        self._refreshing = anyio.Lock()
+        self._past: OrderedDict[tuple[int, int], View] = OrderedDict()
+
+    async def run(self) -> None:
+        """Refresh, load sentences in the background, repeat."""
+        while True:
+            try:
+                await self.refresh()
+                while await self._warm():
+                    pass
+            except TimedOut:
+                log.warning("loading the index took longer than %d s", LOAD_BUDGET_MS // 1000)
+            await anyio.sleep(POLL_S)
+
+    async def refresh(self) -> None:
+        """Take in what changed. An index that is absent, damaged or replaced empties the view; it does not raise."""
+        loop = asyncio.get_running_loop()
+        self._announce = lambda: loop.call_soon_threadsafe(self.loaded.set)
+        async with self._refreshing:
+            try:
+                await self.reader.run(self._step, LOAD_BUDGET_MS)
+            except NoIndex as error:
+                self._forget(str(error))
+            except (sqlite3.Error, ValueError) as error:
+                # Rows that cannot be understood: an index of another version, or a damaged one.
+                log.exception("the index cannot be loaded")
+                self._forget(f"the index cannot be read: {error}")
+            self.loaded.set()
+
+    async def catch_up(self, revision: int) -> None:
+        """Return once the view has seen ``revision`` (or there is no index)."""
+        while self.view.revision < revision:
+            before = self.view.revision
+            await self.refresh()
+            if self.absent:
+                return
+            if self.view.revision == before:
+                await anyio.sleep(WAIT_POLL_S)
+
+    async def at(self, when_ms: int) -> View:
+        """The view of what was current at ``when_ms``. Raises NoIndex, TimedOut."""
+        key = (when_ms, self.view.revision)
+        view = self._past.get(key)
+        if view is None:
+            view = await self.reader.run(lambda conn: load_past(conn, when_ms), LOAD_BUDGET_MS)
+            self._past[key] = view
+            while len(self._past) > PAST_VIEWS:
+                self._past.popitem(last=False)
+        return view
+
+    def _forget(self, why: str) -> None:
+        if not self.absent:
+            log.warning("%s", why)
+        self.absent = why
+        self.view = View()
+        self._past.clear()
+
+    def _step(self, conn: sqlite3.Connection) -> None:
+        """On a reader's thread: bring the view to the revision that this transaction sees."""
+        revision = notes.revision(conn)
+        replaced = self._generation != self.reader.generation
+        if self.absent or replaced or revision < self.view.revision or _is_wasteful(self.view):
+            fresh = View()
+            load_notes(conn, fresh)
+            self._generation = self.reader.generation
+            self.view, self.absent = fresh, ""
+            self._announce()
+            load_vectors(conn, fresh)
+            # Cards live as long as the process: the collector need not look at a hundred thousand of them again.
+            gc.collect()
+            gc.freeze()
+        elif revision != self.view.revision:
+            if not apply_changes(conn, self.view, revision):
+                self.absent = "the index is being loaded again"
+                self._step(conn)
+        else:
+            self.view.vaults = {row.id: row for row in notes.vaults(conn)}
+
+    async def _warm(self) -> bool:
+        """Fetch some sentences ahead of questions; False when there is nothing left to fetch."""
+        matrix = self.view.matrix
+        hashes = matrix.unfetched(WARM_HASHES) if matrix is not None else []
+        if matrix is None or not hashes:
+            return False
+        try:
+            await self.reader.run(
+                lambda conn: matrix.put_sentences(hashes, vectors.sentences(conn, matrix.model_id, hashes)), 10_000
+            )
+        except NoIndex:
+            return False
+        return True
+
+
+def load_notes(conn: sqlite3.Connection, view: View) -> None:
+    """Fill an empty view with the cards, links and chunks that are current."""
+    view.vaults = {row.id: row for row in notes.vaults(conn)}
+    view.change((), notes.current_notes(conn))
+    owners, hashes = notes.all_chunk_keys(conn)
+    view.chunks.load(owners, hashes, set(view.cards))
+    view.revision = notes.revision(conn)
+
+
+def load_vectors(conn: sqlite3.Connection, view: View) -> None:
+    """Fill the matrix of a view with the vectors of its chunks by the active model."""
+    model = vectors.active_model(conn)
+    if model is None:
+        view.matrix = None
+        return
+    matrix = Matrix(model.id, model.dim, view.chunks)
+    _put_missing(conn, matrix)
+    matrix.publish()
+    view.matrix = matrix
+
+
+def load_past(conn: sqlite3.Connection, when_ms: int) -> View:
+    """The view of what was current at ``when_ms``."""
+    view = View()
+    load_past_notes(conn, view, when_ms)
+    load_vectors(conn, view)
+    return view
+
+
+def load_past_notes(conn: sqlite3.Connection, view: View, when_ms: int) -> None:
+    """Fill an empty view with the cards, links and chunks that were current at ``when_ms``."""
+    view.past_ms = when_ms
+    view.vaults = {row.id: row for row in notes.vaults(conn)}
+    view.change((), past.notes_at(conn, when_ms))
+    view.chunks.replace((), notes.chunk_keys(conn, list(view.cards)))
+    view.revision = notes.revision(conn)
+
+
+def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
+    """Take in what changed since the view's revision; False when rows vanished without a trace: load it all again."""
+    rows = list(notes.notes_since(conn, view.revision))
+    gone = [row.card.id for row in rows if not row.current]
+    current = [row for row in rows if row.current]
+    keys = notes.chunk_keys(conn, [row.card.id for row in current])
+    for start in range(0, max(len(gone), len(current)), PUT_AT_ONCE):
+        part = slice(start, start + PUT_AT_ONCE)
+        with view.lock:
+            view.change(gone[part], current[part])
+    with view.lock:
+        view.chunks.replace([row.card.id for row in rows], keys)
+        view.vaults = {row.id: row for row in notes.vaults(conn)}
+    if notes.count_current(conn) != len(view.cards):
+        return False
+    model = vectors.active_model(conn)
+    if model is None or view.matrix is None or view.matrix.model_id != model.id:
+        load_vectors(conn, view)
+    else:
+        fresh = vectors.since(conn, model.id, view.revision)
+        view.matrix.put(fresh)
+        _put_missing(conn, view.matrix, {key for _, _, key in keys})
+        if fresh or rows:
+            view.matrix.publish({row.card.id for row in rows})
+    view.revision = revision
+    return True
+
+
+def _put_missing(conn: sqlite3.Connection, matrix: Matrix, among: set[bytes] | None = None) -> None:
+    hashes = matrix.missing() if among is None else [key for key in among if not matrix.knows(key)]
+    for start in range(0, len(hashes), VECTORS_AT_ONCE):
+        part = hashes[start : start + VECTORS_AT_ONCE]
+        matrix.put(list(vectors.of_chunks(conn, matrix.model_id, part)))
+
+
+def _is_wasteful(view: View) -> bool:
+    return view.matrix is not None and view.matrix.wasteful()

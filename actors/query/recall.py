@@ -1,0 +1,242 @@
+"""
+From a question to an answer, in steps: prepare, gather, order, compose. Each step is a plain function; ``actor`` and
+``offline`` put them on threads and connections.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ...memory.capture.events import Event
+from ...memory.recall.params import Params
+from ...memory.recall.passages import Passage, PassageText, present
+from ...memory.recall.query import Question, analyse
+from ...memory.recall.rank import Candidate, Ranking, rank
+from ...memory.recall.types import Evidence, NoteCard, TextEvidence
+from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream, StreamScore, Superseded
+from ..sqlite import sqlite3
+from .catalog import View
+from .filters import Place, allowed, instant_ms
+from .matrix import Floats, Similarities
+from .streams import events, fulltext, notes, vectors
+
+RAW_EVENTS = 5
+EVENT_CHARS = 400
+QUERY_CHARS = 8000
+"""A longer question is cut: its first words decide, and a model reads about a thousand characters."""
+K_MAX = 100
+PASSAGES_READ = 12
+"""Of one note: more than most notes have; a note of a thousand passages is not read whole for one answer."""
+
+decode_event = msgspec.msgpack.Decoder(Event).decode
+
+
+class Asked(NamedTuple):
+    """One question, ready for the streams."""
+
+    recall: Recall
+    view: View
+    question: Question
+    allowed: set[int] | None
+    streams: tuple[Stream, ...]
+    place: Place
+    params: Params
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is embedded: the question, then its probes."""
+        return (self.question.text, *self.question.probes)
+
+    @property
+    def k(self) -> int:
+        return max(1, min(self.recall.k, K_MAX))
+
+
+def prepare(
+    view: View, recall: Recall, streams: Sequence[Stream], place: Place, params: Params, today: datetime.date
+) -> Asked:
+    """Take the question apart and find out which notes may answer. Raises Invalid."""
+    text = " ".join(recall.query.split())[:QUERY_CHARS]
+    with view.lock:
+        question = analyse(text, view.notes, today)
+        notes_allowed = allowed(
+            view.cards, view.vaults, recall.filters, scope=recall.scope, cwd=recall.cwd, place=place
+        )
+    if view.matrix is None:
+        streams = [stream for stream in streams if stream != "vector"]
+    return Asked(recall, view, question, notes_allowed, tuple(streams), place, params)
+
+
+def as_of_ms(recall: Recall) -> int | None:
+    """The time that is asked about; None = now. Raises Invalid."""
+    return instant_ms(recall.as_of) if recall.as_of else None
+
+
+def gather_text(
+    conn: sqlite3.Connection, asked: Asked, frequencies: fulltext.Frequencies, params: fulltext.TextParams
+) -> TextEvidence:
+    """Full-text matches in the notes that may answer."""
+    view = asked.view
+    return fulltext.find(
+        conn,
+        asked.question.terms,
+        params,
+        frequencies,
+        revision=notes.revision(conn),
+        chunks_total=len(view.chunks),
+        allowed=_chunk_filter(asked),
+        past=view.past_ms is not None,
+    )
+
+
+def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> tuple[Similarities, ...]:
+    """Similarities of every note to each row of ``queries``."""
+    matrix = asked.view.matrix
+    if matrix is None:
+        return ()
+    model_id = matrix.model_id
+    known: dict[bytes, list[vectors.SentenceRow]] = {}
+
+    def fetch(hashes: list[bytes]) -> list[vectors.SentenceRow]:
+        # Question and probes mostly want the same notes.
+        absent = [key for key in hashes if key not in known]
+        known.update({key: [] for key in absent})
+        for row in vectors.sentences(conn, model_id, absent):
+            known[row.hash].append(row)
+        return [row for key in hashes for row in known[key]]
+
+    return matrix.search(np.ascontiguousarray(queries, np.float32), fetch, asked.allowed)
+
+
+def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similarities]) -> tuple[Evidence, Ranking]:
+    """What the streams found, put together and ranked."""
+    view = asked.view
+    with view.lock:
+        note_of = {
+            chunk: note
+            for matches in (text.scores.values() if text is not None else ())
+            for chunk in matches
+            if (note := view.chunks.note_of(chunk))
+        }
+        evidence = Evidence(
+            text=text, vector=similar[0] if similar else None, note_of_chunk=note_of, probes=tuple(similar[1:])
+        )
+        ranking = rank(
+            asked.question, evidence, view.notes, asked.params, k=asked.k, allowed=asked.allowed, streams=asked.streams
+        )
+    return evidence, ranking
+
+
+def compose(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking: Ranking) -> tuple[Hit, ...]:
+    """The hits with their passages, verbatim; near-duplicates folded into one hit."""
+    view = asked.view
+    wanted = {c.note_id: _passages_to_read(view, c, evidence) for c in ranking.candidates if c.note_id in view.cards}
+    read = notes.chunks(conn, (chunk for chunks in wanted.values() for chunk in chunks))
+    texts = {
+        note: [
+            PassageText(
+                chunk_id=row.id, text=row.text, line_from=row.line_from, line_to=row.line_to, context=row.context
+            )
+            for chunk in chunks
+            if (row := read.get(chunk)) is not None
+        ]
+        for note, chunks in wanted.items()
+    }
+    shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.k)
+    return tuple(_hit(asked, one.candidate, one.passage) for one in shown)
+
+
+def _passages_to_read(view: View, candidate: Candidate, evidence: Evidence) -> list[int]:
+    """The passages of a note among which the answer is looked for: all, or in a long note those that matched and the head."""
+    chunks = view.chunks.chunks_of(candidate.note_id)
+    if len(chunks) <= PASSAGES_READ:
+        return list(chunks)
+    sums = dict.fromkeys(chunks, 0.0)
+    for matches in evidence.text.scores.values() if evidence.text is not None else ():
+        for chunk in matches.keys() & sums.keys():
+            sums[chunk] += matches[chunk]
+    matched = sorted((chunk for chunk in chunks if sums[chunk]), key=lambda chunk: -sums[chunk])
+    chosen = dict.fromkeys((candidate.chunk_id, *matched[:PASSAGES_READ], *chunks[:PASSAGES_READ]))
+    return sorted(chunk for chunk in list(chosen)[:PASSAGES_READ] if chunk in sums)
+
+
+def raw_events(conn: sqlite3.Connection, asked: Asked) -> tuple[RawEvent, ...]:
+    """Captured events that match, for a question that the notes do not answer."""
+    project = asked.place.project if asked.recall.scope == "project" else ""
+    rows = events.find(conn, asked.question.terms, RAW_EVENTS, project=project, until_ms=asked.view.past_ms)
+    found = []
+    for row in rows:
+        text = event_text(decode_event(row.event))
+        at = datetime.datetime.fromtimestamp(row.at_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+        found.append(RawEvent(session=row.session, kind=row.kind, at=at, text=text[:EVENT_CHARS], host=row.host))
+    return tuple(found)
+
+
+def event_text(event: Event) -> str:
+    """What an event says, on as few lines as it needs."""
+    parts = (event.tool, event.command, " ".join(event.paths), event.text, event.output_head, event.output_tail)
+    return "\n".join(part for part in parts if part)
+
+
+def finish(asked: Asked, ranking: Ranking, hits: tuple[Hit, ...], degraded: Sequence[str], **more: object) -> Answer:
+    """The answer as far as the notes go; the caller knows the rest."""
+    return Answer(
+        hits=hits,
+        degraded=tuple(dict.fromkeys(degraded)),
+        confidence=round(ranking.confidence, 4),
+        known=ranking.known,
+        intent=ranking.intent,
+        revision=asked.view.revision,
+        project=asked.place.project,
+        project_from=asked.place.found_by,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _chunk_filter(asked: Asked) -> Callable[[int], bool] | None:
+    note_of, notes_allowed = asked.view.chunks.note_of, asked.allowed
+    if asked.view.past_ms is not None and notes_allowed is None:
+        return lambda chunk: note_of(chunk) != 0
+    if notes_allowed is None:
+        return None
+    return lambda chunk: note_of(chunk) in notes_allowed
+
+
+def _hit(asked: Asked, candidate: Candidate, passage: Passage) -> Hit:
+    view = asked.view
+    card = view.cards[candidate.note_id]
+    vault = view.vaults.get(card.vault_id)
+    alone = asked.recall.sentence_only and bool(passage.sentence)
+    return Hit(
+        path=card.path,
+        title=card.title,
+        score=round(candidate.score, 4),
+        lines=passage.sentence_lines if alone else passage.lines,
+        passage=passage.sentence if alone else passage.text,
+        streams={
+            name: StreamScore(rank=vote.rank, score=vote.score, weight=vote.weight, detail=vote.detail)
+            for name, vote in candidate.streams.items()
+        },
+        vault=vault.name if vault else "",
+        file=os.path.join(vault.root, card.path) if vault else "",
+        heading=passage.context,
+        sentence=passage.sentence,
+        date=card.date,
+        kind=card.kind,
+        tags=card.tags,
+        project=card.project,
+        superseded_by=superseded(view.cards.get(candidate.superseded_by)),
+        why=candidate.why,
+        also=tuple(view.cards[note].path for note in candidate.also if note in view.cards),
+        factors=candidate.factors if asked.recall.explain else {},
+    )
+
+
+def superseded(card: NoteCard | None) -> Superseded | None:
+    return Superseded(path=card.path, title=card.title) if card is not None else None

@@ -201,10 +201,17 @@ def page(spots: Sequence[Spot], title: str) -> str:
     """A page of its own: zoom, drag, search, neighbours on hover; no network, no scripts but its own."""
     data = {
         "notes": [
-            [_printable(spot.note.title), spot.note.path, round(spot.x, 4), round(spot.y, 4)]
-            + [_colour(spot), round(_radius(spot), 1), int(spot.on_path)]
+            [
+                _printable(spot.note.title),
+                spot.note.path,
+                round(spot.x, 4),
+                round(spot.y, 4),
+                _colour(spot),
+                round(_radius(spot), 1),
+                int(spot.on_path),
+            ]
             for spot in spots
-        ],
+        ],  # fmt: skip
         "links": [[i, t] for i, s in enumerate(spots) for t in s.note.links if 0 <= t < len(spots) and t != i],
     }
     # "</script>" or "<!--" inside a title must not end or hide the script.

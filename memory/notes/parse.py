@@ -91,6 +91,11 @@ def parse(path: str, raw: bytes) -> tuple[ParsedNote, tuple[Chunk, ...]]:
     return note, tuple(body_chunks)
 
 
+def parse_depends_on_path(old: str, new: str) -> bool:
+    """Whether the same bytes at ``new`` could be another note than at ``old``: kind by folder, date by name."""
+    return _kind({}, old) != _kind({}, new) or _date({}, stem_of(old)) != _date({}, stem_of(new))
+
+
 def is_note(name: str) -> bool:
     """Whether a file of this name is a note."""
     return name.lower().endswith(SUFFIXES)

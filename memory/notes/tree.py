@@ -1,0 +1,173 @@
+"""
+What changed in a folder: known state against what was seen, as a plan. Pure; every source of changes goes through here.
+
+Absence is proved, never assumed: what could not be read, a root that is gone, a disk that is not mounted and a mass
+disappearance that nobody has confirmed remove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ...protocol.messages.common import FileStat
+from .parse import parse_depends_on_path
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """What the index holds of one file."""
+
+    stat: FileStat
+    hash: bytes
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One look at a folder.
+
+    ``covers`` names the paths that were looked at, each with everything below it; None = all. A folder in ``unreadable``
+    ends with '/'. Paths are relative to the root, POSIX.
+    """
+
+    files: dict[str, FileStat]
+    covers: frozenset[str] | None = None
+    unreadable: tuple[tuple[str, str], ...] = ()
+    root_gone: str = ""
+    """Why there is no root to look at, '' when there is one."""
+    root_dev: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What to do, in this order: move, read, drop.
+
+    A file that is read may turn out to be unchanged (only its stat is stored) or to be one of ``drop`` under a new name:
+    see ``match_moved``. ``vanished`` goes into the next sweep's ``vanished_before``.
+    """
+
+    read: tuple[str, ...] = ()
+    touch: tuple[str, ...] = ()
+    move: tuple[tuple[str, str], ...] = ()
+    drop: tuple[str, ...] = ()
+    vanished: frozenset[str] = frozenset()
+    suspended: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.read or self.touch or self.move or self.drop)
+
+
+class Breaker(msgspec.Struct, frozen=True):
+    """More than ``fraction`` of all files and more than ``minimum`` vanishing at once is not believed the first time."""
+
+    fraction: float = 0.5
+    minimum: int = 20
+
+
+def diff(
+    known: Mapping[str, Known],
+    seen: Scan,
+    *,
+    breaker: Breaker,
+    vanished_before: frozenset[str] = frozenset(),
+    doubtful: Iterable[str] = (),
+) -> Plan:
+    """
+    The plan that brings ``known`` to ``seen``.
+
+    ``vanished_before``: what the previous sweep missed and held back. ``doubtful`` files are read whatever their stat
+    says: they changed within the file system's clock tick of being read.
+    """
+    if seen.root_gone:
+        return Plan(suspended=f"{seen.root_gone}: nothing is removed")
+    if known and not seen.files and seen.covers is None and seen.root_dev:
+        devices = {entry.stat.dev for entry in known.values()}
+        if seen.root_dev not in devices:
+            return Plan(suspended="the folder is empty and on another device (not mounted?): nothing is removed")
+
+    read, touch, appeared = [], [], []
+    doubted = frozenset(doubtful)
+    for path, stat in seen.files.items():
+        entry = known.get(path)
+        if entry is None:
+            appeared.append(path)
+        elif path in doubted:
+            read.append(path)
+        elif entry.stat != stat:
+            # Device numbers change with mounts and reboots; the rest of the stat does not, by accident.
+            (touch if _same_file(entry.stat, stat) else read).append(path)
+
+    vanished = _vanished(known, seen)
+    move, read_new = _moved(known, seen, appeared, vanished)
+    gone = vanished.difference(old for old, _ in move)
+    mass = len(gone) > breaker.minimum and len(gone) > breaker.fraction * len(known)
+    if mass and not gone <= vanished_before:
+        text = f"{len(gone)} of {len(known)} files vanished: waiting for a second sweep"
+        return Plan(read=(*read, *read_new), touch=tuple(touch), move=move, vanished=frozenset(gone), suspended=text)
+    return Plan(read=(*read, *read_new), touch=tuple(touch), move=move, drop=tuple(sorted(gone)))
+
+
+def match_moved(known: Mapping[str, Known], drop: Iterable[str], read: Mapping[str, bytes]) -> dict[str, str]:
+    """
+    New path -> old path for files that were read and have the bytes of a file that is to be dropped.
+
+    ``read`` maps the paths that the index does not know to their hashes. Each old path is used once; empty files are
+    all alike and are not matched.
+    """
+    by_hash: dict[bytes, list[str]] = {}
+    for old in drop:
+        if known[old].stat.size:
+            by_hash.setdefault(known[old].hash, []).append(old)
+    moves = {}
+    for new, digest in read.items():
+        candidates = [old for old in by_hash.get(digest, ()) if not parse_depends_on_path(old, new)]
+        if candidates:
+            name = new.rpartition("/")[2]
+            old = next((each for each in candidates if each.rpartition("/")[2] == name), candidates[0])
+            by_hash[digest].remove(old)
+            moves[new] = old
+    return moves
+
+
+def _same_file(one: FileStat, other: FileStat) -> bool:
+    return (one.inode, one.size, one.mtime_ns) == (other.inode, other.size, other.mtime_ns)
+
+
+def _vanished(known: Mapping[str, Known], seen: Scan) -> set[str]:
+    """Known paths that were looked for and are not there; nothing below a folder that could not be read."""
+    if seen.covers is None or "" in seen.covers:
+        vanished = known.keys() - seen.files.keys()
+    else:
+        roots = tuple(f"{path}/" for path in seen.covers)
+        vanished = {
+            path
+            for path in known.keys() - seen.files.keys()
+            if path in seen.covers or (roots and path.startswith(roots))
+        }
+    if not vanished or not seen.unreadable:
+        return set(vanished)
+    files = {path for path, _ in seen.unreadable if not path.endswith("/")}
+    folders = tuple(path for path, _ in seen.unreadable if path.endswith("/"))
+    return {path for path in vanished if path not in files and not (folders and path.startswith(folders))}
+
+
+def _moved(
+    known: Mapping[str, Known], seen: Scan, appeared: list[str], vanished: set[str]
+) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """``(moves, files to read)`` among the new paths: the same inode, size and time under another name is a rename."""
+    by_stat: dict[tuple[int, int, int, int], list[str]] = {}
+    for path in vanished:
+        stat = known[path].stat
+        by_stat.setdefault((stat.dev, stat.inode, stat.size, stat.mtime_ns), []).append(path)
+    moves, read = [], []
+    for path in appeared:
+        stat = seen.files[path]
+        candidates = by_stat.get((stat.dev, stat.inode, stat.size, stat.mtime_ns), [])
+        old = next((each for each in candidates if not parse_depends_on_path(each, path)), None)
+        if old is None:
+            read.append(path)
+        else:
+            candidates.remove(old)
+            moves.append((old, path))
+    return tuple(moves), read

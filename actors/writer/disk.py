@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import time
 from pathlib import Path
+
+import anyio
+
+from ...protocol.envelope import Unavailable
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -42,3 +48,40 @@ def in_words(error: OSError) -> str:
     if error.errno in FORBIDDEN:
         return f"the data folder cannot be written ({error.strerror}): check its permissions"
     return f"the data folder's disk reports: {error.strerror or error}"
+
+
+class OnlyOne:
+    """
+    A lock on the data folder: a writer that outlived its supervisor blocks its successor, and never writes beside it.
+
+    It is on the folder itself, so that it can be had on a full or read-only disk. The kernel releases it with the
+    process, however that ends.
+    """
+
+    WAIT_S = 10.0
+    """Longer than a stopping writer takes to finish."""
+    POLL_S = 0.02
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd = -1
+
+    async def acquire(self) -> None:
+        """Wait for the lock. Raises Unavailable when another process keeps it, OSError when there can be no folder."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + self.WAIT_S
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    self.release()
+                    raise Unavailable(f"another writer holds {self._folder}: end it first") from None
+                await anyio.sleep(self.POLL_S)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -41,6 +41,7 @@ class Counts(msgspec.Struct, frozen=True):
     unreadable: int = 0
     suspended: str = ""
     model: str = ""
+    vaults: int = 0
 
 
 def counts(conn: sqlite3.Connection) -> Counts:
@@ -67,6 +68,7 @@ def counts(conn: sqlite3.Connection) -> Counts:
         unreadable=sum(len(msgspec.json.decode(vault[1])) for vault in open_vaults),
         suspended="; ".join(f"{vault[3]}: {vault[2]}" for vault in open_vaults if vault[2]),
         model=model[0] if model else "",
+        vaults=len(open_vaults),
     )
 
 
@@ -159,6 +161,11 @@ def merge_words(conn: sqlite3.Connection, table: str, first: bool) -> bool:
     pages = -MERGE_PAGES if first else MERGE_PAGES
     conn.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
     return conn.total_changes - before >= 2
+
+
+def file_bytes(conn: sqlite3.Connection) -> int:
+    """Size of the database with its log brought in."""
+    return _one(conn, "PRAGMA page_count") * _one(conn, "PRAGMA page_size")
 
 
 def vacuum(conn: sqlite3.Connection) -> None:

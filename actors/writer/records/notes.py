@@ -9,6 +9,7 @@ texts, not to notes: text that stays keeps its vector.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -131,6 +132,25 @@ def empty(conn: sqlite3.Connection, note_ids: Sequence[int]) -> None:
         " revision = ? WHERE id = ?",
         [(_NOTHING, revision, note_id) for note_id in note_ids],
     )
+
+
+def insert_past(
+    conn: sqlite3.Connection, vault_id: int, columns: Sequence[Any], chunks: Iterable[Sequence[Any]], revision: int
+) -> None:
+    """
+    A version that ended: ``columns`` are path … valid_to as they stand in the table, ``chunks`` its ordinal … line_to.
+    """
+    note_id = _last_id(conn, "notes") + 1
+    conn.execute(
+        "INSERT INTO notes (id, vault_id, path, title, kind, status, date, project, parsed, problem, hash, dev, inode,"
+        " size, mtime_ns, valid_from, valid_to, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (note_id, vault_id, *columns, revision),
+    )
+    chunk_id = _last_id(conn, "chunks")
+    rows = [(chunk_id + n, note_id, *chunk) for n, chunk in enumerate(chunks, 1)]
+    conn.executemany(INSERT_CHUNK, rows)
+    words = _words_of(columns[0], _decode(columns[6]), [(row[0], row[2], row[4], row[5], row[3]) for row in rows])
+    conn.executemany(INSERT_PAST_WORDS, words)
 
 
 def forget(conn: sqlite3.Connection, note_ids: Iterable[int]) -> int:

@@ -52,10 +52,12 @@ def dequeue(conn: sqlite3.Connection, hashes: Iterable[bytes]) -> None:
     )
 
 
-def clear_queue(conn: sqlite3.Connection) -> None:
-    """There is no model: nothing waits for one."""
-    conn.execute("DELETE FROM pending")
-    conn.execute("UPDATE models SET active = 0")
+def follow_config(conn: sqlite3.Connection, embed: bool) -> None:
+    """Where there is to be no model, nothing waits for one; vectors stay for when there is one again."""
+    if not embed and conn.execute("SELECT 1 FROM pending UNION ALL SELECT 1 FROM models WHERE active").fetchone():
+        conn.execute("DELETE FROM pending")
+        conn.execute("UPDATE models SET active = 0")
+        next_revision(conn)
 
 
 def active_model(conn: sqlite3.Connection) -> int:

@@ -1,0 +1,109 @@
+"""
+What keeps the index small, sound and safe, one work at a time, in steps between which everybody else's writes go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+from ...protocol.envelope import Conflict
+from ...protocol.messages.index import Backup
+from ...protocol.runtime import Paths
+from . import backup
+from .database import Database
+from .records import maintenance
+from .records.common import Rules
+from .reindex import build
+
+log = logging.getLogger("recalld.writer")
+
+STEP = 200
+"""Rows per step: a step takes under 50 ms."""
+
+
+def now_ms() -> int:
+    """The wall clock, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Upkeep:
+    """Runs long work on the index. ``state`` says what runs now and how far it is; '' when nothing does."""
+
+    def __init__(self, db: Database, paths: Paths) -> None:
+        self.state = ""
+        self.last = ""
+        """How the last work ended, for a person."""
+        self._db = db
+        self._paths = paths
+
+    async def maintain(self, what: Literal["compact", "check", "checkpoint"], rules: Rules) -> dict[str, str]:
+        """Raises Conflict when other work runs, and what the database raises."""
+        with self._running(self.begin(what)):
+            match what:
+                case "compact":
+                    return await self._compact(rules)
+                case "check":
+                    return await self._db.alone(maintenance.check)
+                case "checkpoint":
+                    return await self._db.alone(maintenance.checkpoint)
+
+    async def backup(self, message: Backup) -> dict[str, str]:
+        """Raises Conflict when other work runs, Invalid when the target cannot be written."""
+        with self._running(self.begin("backup")):
+            return await backup.write(self._paths, message)
+
+    async def reindex(self, work: str, rules: Rules) -> None:
+        """Build a new index beside this one and put it in its place. What goes wrong is logged and shown as ``last``."""
+        try:
+            with self._running(work):
+                self.last = await build(self._db, self._paths, rules, self._say)
+        except Exception as error:
+            log.exception("reindex failed: the index stays as it was")
+            self.last = f"reindex failed: {error}"
+
+    def begin(self, work: str) -> str:
+        """Claim the place of the one work that runs. Raises Conflict when it is taken."""
+        if self.state:
+            raise Conflict(f"'{self.state}' is running: wait for it to end")
+        self.state = work
+        return work
+
+    async def _compact(self, rules: Rules) -> dict[str, str]:
+        """
+        Remove what nothing refers to and the bytes of all that was removed: deleted files leave no text behind.
+
+        Reports how many of each went, and the size of the file before and after.
+        """
+        before = await self._db.alone(maintenance.file_bytes)
+        report: dict[str, str] = {}
+        for what, step in maintenance.FORGETTING.items():
+            self._say(f"compact: {what}")
+            total = 0
+            while gone := await self._db.run(step, now_ms(), rules, STEP):
+                total += gone
+            report[what] = str(total)
+        for table in maintenance.FULL_TEXT:
+            self._say(f"compact: merging {table}")
+            first = True
+            while await self._db.run(maintenance.merge_words, table, first):
+                first = False
+        self._say("compact: writing the file anew")
+        await self._db.alone(maintenance.vacuum)
+        report["bytes"] = f"{before} -> {await self._db.alone(maintenance.file_bytes)}"
+        return report
+
+    def _say(self, state: str) -> None:
+        self.state = state
+
+    @contextlib.contextmanager
+    def _running(self, work: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+            self.last = f"{work} took {time.monotonic() - started:.1f} s"
+        finally:
+            self.state = ""

@@ -211,7 +211,7 @@ def page(spots: Sequence[Spot], title: str) -> str:
                 int(spot.on_path),
             ]
             for spot in spots
-        ],  # fmt: skip
+        ],
         "links": [[i, t] for i, s in enumerate(spots) for t in s.note.links if 0 <= t < len(spots) and t != i],
     }
     # "</script>" or "<!--" inside a title must not end or hide the script.

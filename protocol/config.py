@@ -28,7 +28,9 @@ class VaultConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One watched folder."""
 
     path: str
+    """Absolute, or starting with `~`."""
     name: str = ""
+    """How answers call it; the folder's own name when empty."""
 
 
 class Watcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +41,7 @@ class Watcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mode: Literal["native", "poll", "off"] = "native"
     """native: the system's file events. poll: look every ``poll_ms``. off: sweeps only."""
     poll_ms: PositiveInt = 1000
+    """How often to look, in mode `poll`."""
     step_ms: PositiveInt = 20
     """How long to gather events before acting on them."""
     ignore: tuple[str, ...] = (
@@ -48,8 +51,9 @@ class Watcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_bytes: PositiveInt = 32_000_000
     """Larger files are not read; status names them."""
     vanish_fraction: Fraction = 0.5
+    """See `vanish_min`."""
     vanish_min: PositiveInt = 20
-    """More than both vanishing in one sweep is confirmed by a second sweep before anything is removed."""
+    """More notes than this number and than `vanish_fraction` of a vault vanishing at once are confirmed by a second sweep."""
 
 
 class Embedder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +64,7 @@ class Embedder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     threads: Annotated[int, Meta(ge=0)] = 0
     """Bulk worker threads; 0 = cores - 1, at most 4."""
     batch: PositiveInt = 8
+    """Passages per run of the model; more is slower on one thread and needs more memory."""
     sentences: bool = True
     """Embed sentences beside passages: better recall, about twice the work."""
     reranker: str = ""
@@ -70,7 +75,9 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How questions are answered."""
 
     k: PositiveInt = 5
+    """How many notes an answer has when the asker does not say."""
     budget_ms: PositiveInt = 5000
+    """How long a question may take at most."""
     know_threshold: Fraction = 0.5
     """Below this calibrated confidence an answer says that the notes do not contain it."""
     toolset: Literal["default", "full"] = "default"
@@ -95,29 +102,40 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     redact_allow: tuple[str, ...] = ()
     """Exact strings that are never removed."""
     briefing_chars: Annotated[int, Meta(ge=0, le=10_000)] = 4000
+    """The most that a new session is told; 0 = nothing."""
     spool_max_mb: PositiveInt = 256
+    """How much may wait in the spool while the daemon is away."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long old versions of notes are kept for ``as_of``."""
 
     keep_versions: PositiveInt = 32
+    """Old versions of one note at most."""
     keep_days: PositiveInt = 730
+    """Older versions are removed by `recalld compact`."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged. `recalld logs` prints it."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is worth a line."""
     max_mb: PositiveInt = 16
     """Per log file; two older ones are kept."""
 
 
 class Supervisor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a process counts as hung or broken."""
+
     beat_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """A child whose event loop has not told of itself for this long is replaced."""
     intensity: PositiveInt = 8
+    """See `period_s`."""
     period_s: Annotated[float, Meta(gt=0)] = 60.0
-    """More crashes than ``intensity`` within ``period_s``: the child cools down."""
+    """More quick crashes than `intensity` within this time, in seconds: the process cools down."""
     cooling_probe_s: Annotated[float, Meta(gt=0)] = 300.0
+    """After so long a process that cools down is tried again, in seconds."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

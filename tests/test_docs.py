@@ -1,0 +1,78 @@
+"""The documentation is executable: what can be derived is, and what is claimed is checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from recalld.clients.cli.main import COMMANDS, SECTIONS, recalld
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def build() -> object:
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_build"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_derived_pages_are_up_to_date() -> None:
+    """`python docs/build.py` changes nothing."""
+    module = build()
+    for name, render in module.PAGES.items():  # type: ignore[attr-defined]  # loaded from a file
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == render(), f"run: python docs/build.py ({name})"
+
+
+def test_every_command_stands_in_exactly_one_section() -> None:
+    """A stranger who reads --help sees every command once."""
+    listed = [name for _, names in SECTIONS for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(COMMANDS) <= set(listed)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    """--help of each command has a sentence, and every option a meaning."""
+    result = CliRunner().invoke(recalld, [name, "--help"])
+    assert 0 == result.exit_code, result.output
+    command = recalld.get_command(None, name)  # type: ignore[arg-type]  # our group does not use it
+    assert command is not None
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", "argument"), f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """No page points at a file that is not there."""
+    for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_named_in_the_documentation_exist(page: Path) -> None:
+    """`recalld something` in a page is a command that there is."""
+    for name in re.findall(r"`recalld ([a-z]+)", page.read_text(encoding="utf-8")):
+        assert name in COMMANDS, f"{page.name}: recalld {name}"
+
+
+def test_the_map_names_every_room_and_no_other() -> None:
+    """ARCHITECTURE.md's code map and the tree are the same."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `((?:actors|memory|protocol|clients)/[\w/]*)`", text, re.M))
+    rooms = {
+        f"{path.parent.relative_to(ROOT)}/"
+        for top in ("actors", "memory", "protocol", "clients")
+        for path in (ROOT / top).rglob("__init__.py")
+    }
+    assert rooms == named

@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
-
 from recalld.clients.cli.main import COMMANDS, SECTIONS, recalld
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,12 +44,12 @@ def test_every_command_stands_in_exactly_one_section() -> None:
 def test_every_command_explains_itself(name: str) -> None:
     """--help of each command has a sentence, and every option a meaning."""
     result = CliRunner().invoke(recalld, [name, "--help"])
-    assert 0 == result.exit_code, result.output
+    assert result.exit_code == 0, result.output
     command = recalld.get_command(None, name)  # type: ignore[arg-type]  # our group does not use it
     assert command is not None
     assert command.help
     for parameter in command.params:
-        assert getattr(parameter, "help", "argument"), f"{name} {parameter.name}"
+        assert isinstance(parameter, click.Argument) or parameter.help, f"{name} {parameter.name}"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

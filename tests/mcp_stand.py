@@ -2,7 +2,7 @@
 A query side for tests of MCP: real sessions over a real socket, with an ``ask`` that answers from a table.
 
 Run as a program it is a process that can be killed: ``python mcp_stand.py --fd N --log FILE``. A question's first word says
-what happens: ``sleep SECONDS``, ``big BYTES``, ``crash``, ``busy``, ``late``, ``print``; anything else is answered at once.
+what happens: ``sleep SECONDS``, ``big BYTES``, ``crash``, ``busy``, ``late``, ``surrogate``; anything else is answered at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,12 @@ from recalld.protocol.messages.common import Message
 
 PROJECT = capture.ProjectRef(name="widgets", found_by="git", root="/home/dev/widgets")
 HANDOFF = capture.Handoff(
-    id="h1", project="widgets", cwd="/home/dev/widgets", from_agent="codex", at_ms=1_790_000_000_000, summary="Half done"
+    id="h1",
+    project="widgets",
+    cwd="/home/dev/widgets",
+    from_agent="codex",
+    at_ms=1_790_000_000_000,
+    summary="Half done",
 )
 
 
@@ -129,8 +133,6 @@ class Table:
                 raise Overloaded("256 calls wait", retry_after_ms=150)
             case "late":
                 raise TimedOut("no answer within 5000 ms")
-            case "print":
-                print("noise on stdout")
             case "surrogate":
                 passage = "bad \udcff byte"
         return recall.Answer(
@@ -170,5 +172,4 @@ if __name__ == "__main__":
     parser.add_argument("--log", type=Path)
     parser.add_argument("--toolset", default="default")
     options = parser.parse_args()
-    sys.stdout = sys.stderr
     asyncio.run(_main(socket.socket(fileno=options.fd), options.log, options.toolset))

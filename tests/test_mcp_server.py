@@ -115,7 +115,9 @@ async def test_a_probe_is_answered_beside_a_call(stand: Stand) -> None:
         assert await line.read() == {"recalld": "alive"}
 
 
-@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n", {"recalld": 2, "role": "mcp"}, {"recalld": 1, "role": "x"}, b"[]\n"])
+@pytest.mark.parametrize(
+    "first", [b"GET / HTTP/1.1\r\n", {"recalld": 2, "role": "mcp"}, {"recalld": 1, "role": "x"}, b"[]\n"]
+)
 async def test_a_stranger_is_closed(stand: Stand, first: dict[str, Any] | bytes) -> None:
     """A first line that names no role of ours ends the connection."""
     async with stand.line(first) as line:
@@ -355,5 +357,5 @@ async def test_the_full_toolset(short_tmp: Path) -> None:
 
 async def _until(condition: Any) -> None:
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in the code under test, which has no event for it
             await asyncio.sleep(0.005)

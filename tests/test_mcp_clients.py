@@ -1,0 +1,64 @@
+"""The official SDK's client against the bridge, in each of its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp_stage import BRIDGE, Stage
+
+pytestmark = pytest.mark.process
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+
+
+@pytest.fixture
+def stage(short_tmp: Path) -> Iterator[Stage]:
+    stage = Stage(short_tmp)
+    stage.listen()
+    yield stage
+    stage.close()
+
+
+def client(stage: Stage, mode: Any, **environ: str) -> Client:
+    env = {"HOME": str(stage.folder), "RECALLD_RUNTIME": str(stage.folder), **environ}
+    return Client(StdioServerParameters(command=BRIDGE[0], args=BRIDGE[1:], env=env), mode=mode)
+
+
+@MODES
+async def test_a_session(stage: Stage, mode: str) -> None:
+    """Lists, a call whose result is checked against its output schema, resources and their templates."""
+    stage.server()
+    async with client(stage, mode) as session:
+        tools = (await session.list_tools()).tools
+        assert len(tools) == 8
+        answered = await session.call_tool("recall", {"query": "ninja"})
+        assert answered.structured_content["hits"][0]["path"] == "tools/build.md"
+        refused = await session.call_tool("recall", {"question": "ninja"})
+        assert refused.is_error
+        templates = (await session.list_resource_templates()).resource_templates
+        assert templates[0].uri_template == "recalld://note/{path}"
+        note = await session.read_resource("recalld://note/tools/build.md")
+        assert note.contents[0].text.startswith("# Build")
+
+
+@MODES
+async def test_the_daemon_is_replaced(stage: Stage, mode: str) -> None:
+    """A session goes on over a daemon that is killed, and over one that is away longer than the grace."""
+    first = stage.server()
+    async with client(stage, mode, RECALLD_GRACE_MS="300") as session:
+        await session.list_tools()
+        assert (await session.call_tool("recall", {"query": "a"})).structured_content["hits"]
+        first.kill()
+        first.wait()
+        away = await session.call_tool("recall", {"query": "b"})
+        assert away.structured_content["degraded"] == ["query"]
+        assert not away.is_error
+        second = stage.server()
+        note = ""
+        while note != f"pid {second.pid}":
+            note = (await session.call_tool("recall", {"query": "c"})).structured_content.get("note", "")

@@ -60,7 +60,8 @@ class Upkeep:
         """Build a new index beside this one and put it in its place. What goes wrong is logged and shown as ``last``."""
         try:
             with self._running(work):
-                self.last = await build(self._db, self._paths, rules, self._say)
+                told = await build(self._db, self._paths, rules, self._say)
+            self.last = told
         except Exception as error:
             log.exception("reindex failed: the index stays as it was")
             self.last = f"reindex failed: {error}"

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reindex": ("data", "Rebuild the index from files."),
     "compact": ("data", "Give back the space of what was deleted."),
     "purge": ("data", "Forget for good."),
+    "doctor": ("doctor", "Examine the installation and say what to do."),
     "graph": ("graph", "Draw how notes hang together."),
     "logs": ("logs", "Print what the processes wrote."),
     "metrics": ("logs", "Print metrics in Prometheus' format."),

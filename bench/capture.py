@@ -12,10 +12,10 @@ from the first end to the moment the last page stands in the wiki's git history.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import multiprocessing
 import os
+import selectors
 import shutil
 import socket
 import sqlite3
@@ -67,28 +67,36 @@ def wire(event: str, payload: dict[str, Any], cwd: str) -> bytes:
 
 def produce(path: str, first: int, count: int, seconds: float, cwd: str, out: Any) -> None:
     """``count`` producers of one process: each waits for an acknowledgement before its next event."""
-
-    async def one(producer: int, until: float, took: list[float]) -> None:
-        reader, writer = await asyncio.open_unix_connection(path)
-        number = 0
-        while time.perf_counter() < until:
-            data = line(producer, number, cwd)
-            started = time.perf_counter()
-            writer.write(data)
-            answer = await reader.readline()
-            took.append(time.perf_counter() - started)
+    selector = selectors.DefaultSelector()
+    numbers = [0] * count
+    started = [0.0] * count
+    took: list[float] = []
+    until = time.perf_counter() + seconds
+    for index in range(count):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)
+        selector.register(client, selectors.EVENT_READ, index)
+        started[index] = time.perf_counter()
+        client.sendall(line(first + index, 0, cwd))
+    waiting = count
+    while waiting:
+        for key, _ in selector.select(30):
+            client, index = key.fileobj, key.data
+            assert isinstance(client, socket.socket)
+            answer = client.recv(4096)
+            now = time.perf_counter()
+            took.append(now - started[index])
             if not answer.startswith(b'{"ok":true,"seq":'):
                 raise SystemExit(f"refused: {answer!r}")
-            number += 1
-        writer.close()
-
-    async def all_of_them() -> list[float]:
-        took: list[float] = []
-        until = time.perf_counter() + seconds
-        await asyncio.gather(*(one(first + n, until, took) for n in range(count)))
-        return took
-
-    out.put(asyncio.run(all_of_them()))
+            if now >= until:
+                selector.unregister(client)
+                waiting -= 1
+                continue
+            numbers[index] += 1
+            data = line(first + index, numbers[index], cwd)
+            started[index] = time.perf_counter()
+            client.sendall(data)
+    out.put(took)
 
 
 @contextmanager

@@ -20,7 +20,6 @@ import msgspec
 from ...memory import redact
 from ...memory.capture import events, ledger, sessions
 from ...memory.capture.events import Dropped, Event, Intake, Wire
-from ...protocol import lines
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
 from ...protocol.messages.capture import (
@@ -51,6 +50,7 @@ from ..base import BootFailure, Env
 from .brief import Briefer
 from .database import Database
 from .desk import Desk
+from .door import Door
 from .finisher import Finisher
 from .journal import Journal
 from .pageindex import PageIndex
@@ -102,6 +102,8 @@ class Ingest:
         self.last_event_ms = 0
         self._counts: dict[str, int] = {}
         self._another = asyncio.Event()
+        self._live: dict[str, list[Any]] = {}
+        """Sessions that run: [as they began, when they were last heard of]."""
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def configure(self, config: Config) -> None:
@@ -143,7 +145,12 @@ class Ingest:
         await self.journal.open()
         await self.wiki.start()
         await self._take_up()
-        await self._count()
+        try:
+            await self._count()
+            for session in await self.db.read(records.live_sessions):
+                self._live[session.id] = [session, session.last_ms]
+        except ProtocolError as error:
+            log.warning("what was captured cannot be counted yet: %s", error.text)
 
     async def run(self, events_listener: socket.socket) -> None:
         """Serve until cancelled. Calls ``start`` first; what waits for git is committed at the end."""
@@ -155,7 +162,7 @@ class Ingest:
                 group.start_soon(self.spool.run)
                 group.start_soon(self._tick)
                 group.start_soon(self._replay)
-                await lines.serve_lines(events_listener, self._serve)
+                await Door(self.take).run(events_listener)
         finally:
             with anyio.move_on_after(5, shield=True):
                 await self.wiki.aclose()
@@ -193,41 +200,43 @@ class Ingest:
 
     # -- the socket
 
-    async def _serve(self, reader: lines.LineReader, writer: lines.LineWriter) -> None:
-        while line := await lines.read_line(reader):
-            writer.write(await self.take(line))
-            await writer.drain()
-
-    async def take(self, line: bytes) -> bytes:
-        """The acknowledgement of one line, with its newline; a failure is an answer too."""
-        if self._in_flight >= IN_FLIGHT:
+    def take(self, line: bytes, answer: Callable[[bytes], None]) -> None:
+        """One line; ``answer`` is called with its acknowledgement, which for a stored event means: it is on the disk."""
+        if self._in_flight >= IN_FLIGHT or self.recorder.behind:
             self._refused += 1
-            return OVERLOADED
-        self._in_flight += 1
-        self._peak = max(self._peak, self._in_flight)
+            answer(OVERLOADED)
+            return
         try:
-            wire = _wire(line)
-            received = self._event_of(wire)
-            if isinstance(received, Dropped):
-                self.dropped_total += 1
-                return b'{"ok":true,"stored":false,"reason":%s}\n' % msgspec.json.encode(received.reason)
-            entry = received
-            if self._is_known(entry.event):
-                self.duplicates_total += 1
-                return b'{"ok":true,"duplicate":true}\n'
-            if entry.event.kind == "session-start":
-                await self._end_replaced(entry.event)
-            seq = await self.recorder.put_nowait(entry)
-            self._count_event(entry.event)
-            return b'{"ok":true,"seq":%d}\n' % seq
+            received = self._event_of(_wire(line))
         except msgspec.MsgspecError as error:
             self.invalid_total += 1
-            return b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(first_problem(error))
-        except ProtocolError as error:
-            after = error.retry_after_ms or RETRY_AFTER_MS
-            return b'{"error":"%s","retry_after_ms":%d}\n' % (error.code.encode(), after)
-        finally:
+            answer(b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(first_problem(error)))
+            return
+        if isinstance(received, Dropped):
+            self.dropped_total += 1
+            answer(b'{"ok":true,"stored":false,"reason":%s}\n' % msgspec.json.encode(received.reason))
+            return
+        event = received.event
+        if self._is_known(event):
+            self.duplicates_total += 1
+            answer(b'{"ok":true,"duplicate":true}\n')
+            return
+
+        def durable(seq: int, error: ProtocolError | None) -> None:
             self._in_flight -= 1
+            if error is not None:
+                self._seen.pop(event.id, None)  # it will come again
+                after = error.retry_after_ms or RETRY_AFTER_MS
+                answer(b'{"error":"%s","retry_after_ms":%d}\n' % (error.code.encode(), after))
+                return
+            self._count_event(event)
+            answer(b'{"ok":true,"seq":%d}\n' % seq)
+
+        self._in_flight += 1
+        if self._in_flight > self._peak:
+            self._peak = self._in_flight
+        self._end_replaced(event)
+        self.recorder.put_nowait(received, durable)
 
     def _event_of(self, wire: Wire) -> ledger.Happened | Dropped:
         event = events.accept(wire, now_ms(), self.intake)
@@ -261,7 +270,8 @@ class Ingest:
         if isinstance(received, Dropped):
             self.dropped_total += 1
             return
-        await self.recorder.put_nowait(received)
+        self._end_replaced(received.event)
+        await self.recorder.put_durable(received)
         self._is_known(received.event)
         self._count_event(received.event)
 
@@ -286,7 +296,7 @@ class Ingest:
                 duplicates += 1
                 continue
             known.add(entry.event.id)
-            waiting.append(self.recorder.put_nowait(entry))
+            waiting.append(self.recorder.put_durable(entry))
             self._count_event(entry.event)
             stored += 1
         await asyncio.gather(*waiting)
@@ -297,10 +307,22 @@ class Ingest:
     def _due(self, work: list[Any]) -> None:
         self.finisher.due(work)
 
-    async def _end_replaced(self, event: Event) -> None:
-        live = await self.db.read(records.live_sessions)
-        for session in sessions.replaced(live, event, now_ms()):
-            await self.recorder.put_nowait(ledger.Happened(event=sessions.end_event(session, "replaced", now_ms())))
+    def _end_replaced(self, event: Event) -> None:
+        """Remember who is live, and end whom the start of another session in the same place shows to be over."""
+        now = now_ms()
+        if event.kind == "session-end":
+            self._live.pop(event.session, None)
+            return
+        known = self._live.get(event.session)
+        if known is None:
+            known = self._live[event.session] = [sessions.begin(event), now]
+        known[1] = now
+        if event.kind == "session-start":
+            live = [msgspec.structs.replace(each, last_ms=last) for each, last in self._live.values()]
+            for session in sessions.replaced(live, event, now):
+                self._live.pop(session.id, None)
+                end = sessions.end_event(session, "replaced", now)
+                self.recorder.put_nowait(ledger.Happened(event=end), _nobody_waits)
 
     async def _tick(self) -> None:
         while True:
@@ -316,9 +338,10 @@ class Ingest:
         now = now_ms()
         live = await self.db.read(records.live_sessions)
         for session in sessions.overdue(live, now, capture.idle_end_min * 60_000):
-            await self.recorder.put_nowait(ledger.Happened(event=sessions.end_event(session, "idle", now)))
+            await self.recorder.put_durable(ledger.Happened(event=sessions.end_event(session, "idle", now)))
+            self._live.pop(session.id, None)
         for key in await self.db.read(records.expire_handoffs, now, capture.handoff_expire_days):
-            await self.recorder.put_nowait(ledger.HandedOff(op="expire", at_ms=now, id=key))
+            await self.recorder.put_durable(ledger.HandedOff(op="expire", at_ms=now, id=key))
         await self._count()
 
     async def _count(self) -> None:
@@ -386,3 +409,8 @@ class Ingest:
             depth=self._in_flight, peak=self._peak, limit=IN_FLIGHT, policy="refuse", refused=self._refused
         )
         return {"events": events_in_flight, **self.recorder.stats(), **self.journal.stats()}
+
+
+def _nobody_waits(seq: int, error: ProtocolError | None) -> None:
+    if error is not None:
+        log.warning("the end of a session is recorded later: %s", error.text)

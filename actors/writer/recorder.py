@@ -38,13 +38,19 @@ LIMIT = 8192
 """Durable entries that may wait for the index: a second's work. Beyond it stage one waits, and then callers are refused."""
 REPLAY_CHUNK = 2000
 RETRY_S = 0.5
+LINGER_S = 0.03
+"""How long entries that nobody waits for are gathered before they go into the index."""
+
+
+Durable = Callable[[int, ProtocolError | None], None]
+"""Called once an entry is in the journal (its seq), or could not be written (0 and why)."""
 
 
 class _Item:
     __slots__ = ("applied", "durable", "entry", "record")
 
     def __init__(
-        self, entry: Entry, record: bytes, durable: asyncio.Future[int], applied: asyncio.Future[Granted] | None
+        self, entry: Entry, record: bytes, durable: Durable | None, applied: asyncio.Future[Granted] | None
     ) -> None:
         self.entry = entry
         self.record = record
@@ -64,6 +70,7 @@ class Recorder:
         self._arrived = asyncio.Event()
         self._durable: deque[tuple[int, _Item]] = deque()
         self._to_apply = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._applying = asyncio.Lock()
@@ -77,25 +84,39 @@ class Recorder:
         self.stuck = ""
         """Why the index does not take entries now; '' when it does."""
 
-    def put_nowait(self, entry: Entry) -> asyncio.Future[int]:
-        """Queue an entry; the future gives its seq once it is durable, or raises Unavailable."""
-        return self._put(entry, None)
+    def put_nowait(self, entry: Entry, durable: Durable) -> None:
+        """Queue an entry; ``durable`` is called on the loop when its fate is known."""
+        self._put(entry, durable, None)
+
+    async def put_durable(self, entry: Entry) -> int:
+        """Record an entry; its seq, once it is in the journal. Raises Unavailable."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def known(seq: int, error: ProtocolError | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error is not None else future.set_result(seq)
+
+        self._put(entry, known, None)
+        return await future
 
     async def put(self, entry: Entry) -> Granted:
         """Record an entry and wait until it is applied; what it was granted. Raises Unavailable, Overloaded."""
         if len(self._durable) >= LIMIT:
             raise Overloaded("the index is behind", retry_after_ms=500)
         applied: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        await self._put(entry, applied)
+        self._put(entry, None, applied)
         return await applied
 
-    def _put(self, entry: Entry, applied: asyncio.Future[Granted] | None) -> asyncio.Future[int]:
-        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    def _put(self, entry: Entry, durable: Durable | None, applied: asyncio.Future[Granted] | None) -> None:
         self._waiting.append(_Item(entry, ledger.encode(entry), durable, applied))
         self._arrived.set()
         self._open += 1
         self._idle.clear()
-        return durable
+
+    @property
+    def behind(self) -> bool:
+        """More is durable than the index can be expected to take soon: nothing further should be accepted."""
+        return len(self._durable) >= LIMIT
 
     @property
     def backlog(self) -> int:
@@ -113,6 +134,7 @@ class Recorder:
 
     async def settle(self) -> None:
         """Return when everything that was put before is applied."""
+        self._urgent.set()
         await self._idle.wait()
 
     async def replay(self) -> int:
@@ -155,15 +177,19 @@ class Recorder:
             seqs = await self._journal.append([item.record for item in batch])
         except ProtocolError as error:
             for item in batch:
+                if item.durable is not None:
+                    item.durable(0, error)
                 _fail(item, error)
             self._closed(len(batch))
             return
         for seq, item in zip(seqs, batch, strict=True):
-            if not item.durable.done():
-                item.durable.set_result(seq)
+            if item.durable is not None:
+                item.durable(seq, None)
             self._durable.append((seq, item))
         self._peak = max(self._peak, len(self._durable))
         self._to_apply.set()
+        if len(self._durable) >= APPLY or any(item.applied is not None for item in batch):
+            self._urgent.set()
         if len(self._durable) >= LIMIT:
             self._room.clear()
             await self._room.wait()
@@ -174,6 +200,11 @@ class Recorder:
         while True:
             await self._to_apply.wait()
             self._to_apply.clear()
+            if not any(item.applied is not None for _, item in self._durable):
+                # Nobody waits for these: a transaction costs the same for one entry as for thirty.
+                with anyio.move_on_after(LINGER_S):
+                    await self._urgent.wait()
+            self._urgent.clear()
             while self._durable:
                 async with self._applying:
                     batch = [self._durable.popleft() for _ in range(min(APPLY, len(self._durable)))]
@@ -240,11 +271,7 @@ class Recorder:
 
 
 def _fail(item: _Item, error: ProtocolError) -> None:
-    if not item.durable.done():
-        item.durable.set_exception(error)
-        if item.applied is not None:
-            item.applied.cancel()
-    elif item.applied is not None and not item.applied.done():
+    if item.applied is not None and not item.applied.done():
         item.applied.set_exception(error)
 
 

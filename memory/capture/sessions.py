@@ -121,7 +121,7 @@ def apply(session: Session | None, event: Event, seq: int) -> tuple[Session, tup
     Time is the event's own, so that a replay of the journal gives the same session.
     """
     if session is None:
-        session = _begin(event)
+        session = begin(event)
     elif seq <= session.seq:
         return session, ()
     actions: list[Action] = []
@@ -183,7 +183,7 @@ def replaced(sessions: Iterable[Session], event: Event, now_ms: int) -> list[Ses
 def end_event(session: Session, reason: str, now_ms: int) -> Event:
     """The end that no host sent, as an event of its own. At the time of the last event: that is when the work ended."""
     return Event(
-        id=f"end-{reason}-{session.id}-{session.events}",
+        id=f"end-{reason}-{session.id}-{session.last_ms}",
         kind="session-end",
         host=session.host,
         session=session.id,
@@ -196,7 +196,8 @@ def end_event(session: Session, reason: str, now_ms: int) -> Event:
     )
 
 
-def _begin(event: Event) -> Session:
+def begin(event: Event) -> Session:
+    """The session that an event shows to have begun."""
     return Session(
         id=event.session, host=event.host, project=event.project, cwd=event.cwd, started_ms=event.at_ms,
         last_ms=event.at_ms, interactive=event.interactive,

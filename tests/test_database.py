@@ -190,6 +190,26 @@ async def test_damage_while_running(tmp_path: Path) -> None:
         assert db.problem == ""
 
 
+async def test_noise_under_an_idle_connection_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage that the page cache hides from the connection itself is found all the same, without any call."""
+    monkeypatch.setattr(database_module, "WATCH_S", 0.02)
+    path = tmp_path / "r.sqlite"
+    async with opened(path) as db:
+        reborn: list[str] = []
+        db.reborn = reborn.append
+        await db.run(lambda conn: [put(conn, f"key {n}", "x" * 500) for n in range(500)])
+        await db.alone(lambda conn: conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        await until(lambda: db.file_bytes > 100_000)
+        await asyncio.to_thread(outside, path, "SELECT 1")
+        for _ in range(3):
+            await db.read(keys)
+        with path.open("r+b") as stream:
+            stream.seek(path.stat().st_size // 2)
+            stream.write(os.urandom(16384))
+        await until(lambda: bool(reborn))
+        assert await db.read(keys) == []
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "cut"])
 async def test_the_file_vanishes_while_running(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted, replaced or truncated file is noticed without any call, and writes go into the file of that name."""

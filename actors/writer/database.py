@@ -20,12 +20,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ...protocol.envelope import Overloaded, ProtocolError, Unavailable
 from ...protocol.messages.control import QueueStat
 from ..sqlite import sqlite3
+from .jobs import Job, Kind, settle_all
 from .opening import (
+    CHECK_S,
     failure_words,
     identity,
     is_damage,
@@ -33,7 +35,8 @@ from .opening import (
     open_database,
     remove_companions,
     set_aside,
-    size_of,
+    state_of,
+    verify,
 )  # fmt: skip
 from .schema import SCHEMA, Schema
 
@@ -52,8 +55,6 @@ CHECKPOINT_IDLE_S = 2.0
 REOPEN_S = 1.0
 RETRY_AFTER_MS = 1000
 CLOSE_S = 10.0
-
-Kind = Literal["write", "read", "alone"]
 
 
 class Database:
@@ -83,13 +84,17 @@ class Database:
         self._wal_identity: tuple[int, int] | None = None
         self._opened_at = -REOPEN_S
         self._lock = threading.Condition()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._peak = self._refused = 0
         self._closing = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looked_at = self._written_at = 0.0
         self._unchecked = True
+        self._mtime_ns = 0
+        self._looked_functions = -1
+        self._checked_in = False
+        """False when the file was touched by something other than a counted function since the last look."""
 
     # --- the event loop's side
 
@@ -129,6 +134,10 @@ class Database:
         """
         await self._submit("alone", self._replace, (successor,))
 
+    async def distrust(self, why: str) -> None:
+        """The file was found to be damaged: set it aside and begin again."""
+        await self._submit("alone", lambda conn: self._begin_again(f"the index was damaged ({why})", "corrupt"), ())
+
     def stats(self) -> dict[str, QueueStat]:
         return {
             "database": QueueStat(
@@ -152,7 +161,7 @@ class Database:
 
     async def _submit(self, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        job = _Job(kind, function, args, future)
+        job = Job(kind, function, args, future)
         with self._lock:
             if self._closing or self._thread is None:
                 raise Unavailable("the writer is stopping", retry_after_ms=RETRY_AFTER_MS)
@@ -183,16 +192,16 @@ class Database:
                 self._idle()
         self._close()
 
-    def _take(self) -> list[_Job]:
+    def _take(self) -> list[Job]:
         """Functions of one kind, in the order of their arrival; 'alone' comes by itself."""
-        batch: list[_Job] = []
+        batch: list[Job] = []
         while self._waiting and len(batch) < GROUP:
             if batch and (self._waiting[0].kind != batch[0].kind or batch[0].kind == "alone"):
                 break
             batch.append(self._waiting.popleft())
         return batch
 
-    def _perform(self, batch: list[_Job]) -> None:
+    def _perform(self, batch: list[Job]) -> None:
         try:
             conn = self._connection()
             if batch[0].kind == "write" and self.read_only:
@@ -207,7 +216,7 @@ class Database:
             self._answer(batch[: len(batch) - len(rest)])
         self.busy_op = ""
 
-    def _group(self, conn: sqlite3.Connection, batch: list[_Job]) -> list[_Job]:
+    def _group(self, conn: sqlite3.Connection, batch: list[Job]) -> list[Job]:
         """Run functions in one transaction; return those that must wait for the next. Raises what broke all of them."""
         write = batch[0].kind == "write"
         conn.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -228,7 +237,7 @@ class Database:
             self._succeeded(done)
         return batch[done:]
 
-    def _one(self, conn: sqlite3.Connection, job: _Job) -> None:
+    def _one(self, conn: sqlite3.Connection, job: Job) -> None:
         self.busy_op, self.busy_since = job.name, time.monotonic()
         conn.execute("SAVEPOINT job")
         try:
@@ -240,8 +249,9 @@ class Database:
             job.error = error
         conn.execute("RELEASE job")
 
-    def _alone(self, conn: sqlite3.Connection, job: _Job) -> list[_Job]:
+    def _alone(self, conn: sqlite3.Connection, job: Job) -> list[Job]:
         self.busy_op, self.busy_since = job.name, time.monotonic()
+        self._checked_in = False
         try:
             job.value = job.function(conn, *job.args)
         except Exception as error:
@@ -263,7 +273,7 @@ class Database:
         self._written_at = time.monotonic()
         self._unchecked = True
 
-    def _failed(self, batch: list[_Job], error: Exception) -> None:
+    def _failed(self, batch: list[Job], error: Exception) -> None:
         """Answer all with what happened; on damage begin again with a fresh database."""
         if isinstance(error, ProtocolError):
             failure: ProtocolError = error
@@ -280,8 +290,8 @@ class Database:
             job.error = failure
         self._answer(batch)
 
-    def _answer(self, jobs: list[_Job]) -> None:
-        self._call_loop(_settle, jobs)
+    def _answer(self, jobs: list[Job]) -> None:
+        self._call_loop(settle_all, jobs)
 
     def _call_loop(self, function: Callable[..., None], *args: object) -> None:
         assert self._loop is not None
@@ -316,15 +326,22 @@ class Database:
         wal = Path(f"{self.path}-wal")
         try:
             found = identity(self.path)
-            size, self.wal_bytes = size_of(self.path), size_of(wal)
+            size, mtime_ns = state_of(self.path)
+            self.wal_bytes = state_of(wal)[0]
             if found != self._identity:
                 what = "deleted" if found is None else "replaced"
                 self._begin_again(f"the index file was {what} while running", "")
-            elif size < self.file_bytes and size < self._expected_bytes():
+                return
+            if size < self.file_bytes and size < self._expected_bytes():
                 self._begin_again("the index file was cut short while running", "corrupt")
-            else:
-                self.file_bytes = size
-                self._wal_identity = identity(wal) or self._wal_identity
+                return
+            if mtime_ns != self._mtime_ns:
+                # Written by us, or by somebody else: only where we were idle can that be told, and is worth a full look.
+                ours = self._looked_functions != self.functions_total or not self._checked_in
+                verify(self.path, 0 if ours else CHECK_S)
+            self._looked_functions, self._checked_in = self.functions_total, True
+            self.file_bytes, self._mtime_ns = size, mtime_ns
+            self._wal_identity = identity(wal) or self._wal_identity
         except OSError:
             return  # unreadable is not absent
         except sqlite3.Error as error:
@@ -372,12 +389,12 @@ class Database:
         After a failure, try a small write first: the state that others see must not wait for somebody's call.
         """
         if self.problem:
-            self._perform([_Job("write", _probe, (), None)])
+            self._perform([Job("write", _probe, (), None)])
         if self._conn is None or self.read_only or not self._unchecked:
             return
         if self.problem or time.monotonic() - self._written_at < CHECKPOINT_IDLE_S:
             return
-        self._unchecked = False
+        self._unchecked = self._checked_in = False
         try:
             self._conn.execute("PRAGMA busy_timeout = 100")
             self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -389,45 +406,12 @@ class Database:
     def _close(self) -> None:
         conn, self._conn = self._conn, None
         self._identity = None
-        self.file_bytes = 0
+        self.file_bytes = self._mtime_ns = 0
         if conn is not None:
             try:
                 conn.close()
             except sqlite3.Error:
                 log.exception("closing the index failed")
-
-
-class _Job:
-    """A function for the thread, and who waits for its result."""
-
-    __slots__ = ("args", "error", "function", "future", "kind", "value")
-
-    def __init__(
-        self, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any] | None
-    ) -> None:
-        self.kind = kind
-        self.function = function
-        self.args = args
-        self.future = future
-        self.value: Any = None
-        self.error: Exception | None = None
-
-    @property
-    def name(self) -> str:
-        return cast("str", getattr(self.function, "__name__", "function"))
-
-    def settle(self) -> None:
-        if self.future is None or self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.value)
-
-
-def _settle(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.settle()
 
 
 def _probe(conn: sqlite3.Connection) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from ..sqlite import sqlite3
 from .disk import in_words
@@ -93,6 +94,34 @@ def quick_check(conn: sqlite3.Connection, seconds: float = CHECK_S) -> None:
         damage = sqlite3.DatabaseError(verdict)
         damage.sqlite_errorcode = 11
         raise damage
+
+
+def verify(path: Path, seconds: float) -> None:
+    """
+    Look at the file with fresh eyes: a page that a connection has in its cache hides what became of it on the disk.
+
+    Raises sqlite3.DatabaseError when damage is found within ``seconds`` (0: header and schema only).
+    """
+    conn = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1, isolation_level=None)
+    try:
+        conn.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if seconds:
+            quick_check(conn, seconds)
+    finally:
+        conn.close()
+
+
+def integrity(path: Path) -> str:
+    """'ok', or what SQLite's own full check finds in the file as it is on the disk."""
+    conn = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1, isolation_level=None)
+    try:
+        return "; ".join(row[0] for row in conn.execute("PRAGMA integrity_check(20)"))
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return str(error)
+    finally:
+        conn.close()
 
 
 def set_aside(path: Path, word: str) -> str:
@@ -212,9 +241,10 @@ def identity(path: Path) -> tuple[int, int] | None:
     return info.st_dev, info.st_ino
 
 
-def size_of(path: Path) -> int:
-    """Bytes of ``path``; 0 when there is no such file. Raises OSError."""
+def state_of(path: Path) -> tuple[int, int]:
+    """(bytes, mtime in ns) of ``path``; zeros when there is no such file. Raises OSError."""
     try:
-        return path.stat().st_size
+        info = path.stat()
     except FileNotFoundError:
-        return 0
+        return 0, 0
+    return info.st_size, info.st_mtime_ns

@@ -15,6 +15,7 @@ from ...protocol.messages.index import Backup
 from ...protocol.runtime import Paths
 from . import backup
 from .database import Database
+from .opening import integrity
 from .records import maintenance
 from .records.common import Rules
 from .reindex import build
@@ -47,7 +48,7 @@ class Upkeep:
                 case "compact":
                     return await self._compact(rules)
                 case "check":
-                    return await self._db.alone(maintenance.check)
+                    return await self._check()
                 case "checkpoint":
                     return await self._db.alone(maintenance.checkpoint)
 
@@ -72,6 +73,14 @@ class Upkeep:
             raise Conflict(f"'{self.state}' is running: wait for it to end")
         self.state = work
         return work
+
+    async def _check(self) -> dict[str, str]:
+        """'ok' or what is wrong, per part. A damaged file is set aside at once and rebuilt."""
+        report = {"database": await self._db.alone(lambda conn: integrity(self._db.path))}
+        if report["database"] != "ok":
+            await self._db.distrust(report["database"][:200])
+            return {**report, "what now": "set aside; the index is rebuilt from your files"}
+        return {**report, **await self._db.alone(maintenance.check)}
 
     async def _compact(self, rules: Rules) -> dict[str, str]:
         """

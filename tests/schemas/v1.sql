@@ -105,6 +105,7 @@ CREATE TABLE sessions (
     state BLOB NOT NULL                 -- msgpack of memory.sessions.Session
 ) WITHOUT ROWID;
 CREATE INDEX sessions_last ON sessions (project, last_ms);
+CREATE INDEX sessions_live ON sessions (ended_ms) WHERE ended_ms = 0;
 
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY,

@@ -12,12 +12,8 @@ if TYPE_CHECKING:
 
 def socket_path(environ: Mapping[str, str], data: str = "", runtime: str = "") -> str:
     """Where ``mcp.sock`` is: the same answer as ``protocol.runtime.locate``, which needs packages that are not here."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    if sys.platform == "darwin":
-        default = f"{home}/Library/Application Support/recalld"
-    else:
-        default = (environ.get("XDG_DATA_HOME") or f"{home}/.local/share") + "/recalld"
-    data = _absolute(data or environ.get("RECALLD_DATA") or default)
+    default = _default_data(environ)
+    data = data_folder(environ, data)
     chosen = runtime or environ.get("RECALLD_RUNTIME")
     base = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     if chosen:
@@ -29,6 +25,18 @@ def socket_path(environ: Mapping[str, str], data: str = "", runtime: str = "") -
     if len(os.fsencode(f"{folder}/embedder.sock")) > 103:  # the longest of the sockets' names; macOS takes 103 bytes
         folder = f"/tmp/recalld-{os.getuid()}-{_digest(folder)}"
     return f"{folder}/mcp.sock"
+
+
+def data_folder(environ: Mapping[str, str], data: str = "") -> str:
+    """Where the data folder is: the same answer as ``protocol.runtime.locate``."""
+    return _absolute(data or environ.get("RECALLD_DATA") or _default_data(environ))
+
+
+def _default_data(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if sys.platform == "darwin":
+        return f"{home}/Library/Application Support/recalld"
+    return (environ.get("XDG_DATA_HOME") or f"{home}/.local/share") + "/recalld"
 
 
 def _absolute(path: str) -> str:

@@ -120,6 +120,9 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
     home: str = ""
 
 
+DEFAULT = Intake()
+
+
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """A hook client's line: one JSON object on ``events.sock`` or in a spool file. Unknown fields are ignored."""
 
@@ -137,7 +140,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """What the client's policy check said; ``metadata`` payloads carry no content."""
 
 
-def accept(wire: Wire, received_ms: int, intake: Intake = Intake()) -> Event | Dropped:
+def accept(wire: Wire, received_ms: int, intake: Intake = DEFAULT) -> Event | Dropped:
     """The event in a hook client's line. Its time is the client's, when that is believable, else ``received_ms``."""
     at_ms = wire.sent_ms if 0 < wire.sent_ms <= received_ms + FUTURE_MS else received_ms
     payload = wire.payload
@@ -159,7 +162,7 @@ def accept(wire: Wire, received_ms: int, intake: Intake = Intake()) -> Event | D
 
 
 def adapt(
-    host_hint: str, event_hint: str, payload: Mapping[str, Any], received_ms: int, intake: Intake = Intake()
+    host_hint: str, event_hint: str, payload: Mapping[str, Any], received_ms: int, intake: Intake = DEFAULT
 ) -> Event | Dropped:
     """
     The event that ``payload`` describes. ``host_hint`` and ``event_hint`` come from the hook's command line; the payload's

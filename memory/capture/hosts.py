@@ -239,7 +239,7 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
     seen.tool = _text(payload, "tool_name", "toolName", "tool")
     if flat in ("aftershellexecution", "afterfileedit", "aftermcpexecution"):
         own = {"aftershellexecution": "Shell", "afterfileedit": "Edit"}.get(flat)
-        seen.tool = seen.tool and own is None and f"MCP:{seen.tool}" or own or "MCP:"
+        seen.tool = own or f"MCP:{seen.tool}"
     nested = payload if seen.tool else next((payload[k] for k in NESTS if isinstance(payload.get(k), dict)), payload)
     if not seen.tool:
         seen.tool = _text(nested, "tool_name", "toolName", "tool")

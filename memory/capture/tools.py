@@ -130,12 +130,8 @@ def _patched(text: str) -> list[str]:
     """The files that an apply_patch envelope names."""
     if "*** " not in text:
         return []
-    found = []
-    for line in text.splitlines():
-        for mark in PATCH_MARKS:
-            if line.startswith(mark):
-                found.append(line[len(mark) :].strip())
-    return found[:MAX_PATHS]
+    marked = (line.partition(": ") for line in text.splitlines() if line.startswith(PATCH_MARKS))
+    return [path.strip() for _, _, path in marked][:MAX_PATHS]
 
 
 def words_of(command: str, limit: int = 256) -> list[str]:

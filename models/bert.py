@@ -16,6 +16,7 @@ depend on what else is in its batch; ``dynamic`` scales the activations of a who
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -202,6 +203,7 @@ def _linear(graph: Graph, x: str, weights: Linear, name: str, precision: Precisi
         graph.weight(f"{name}.w", weights.values)
         graph.weight(f"{name}.s", weights.scales)
         return graph.node("DynamicQuantizeMatMul", [x, f"{name}.w", f"{name}.s"], f"{name}.y", MICROSOFT)
+    block = math.gcd(inputs, block)  # widths are multiples of 32 in every BERT
     blocks = inputs // block
     unsigned = (weights.values.T.astype(np.int16) + 128).astype(np.uint8)  # 128 is the operator's zero
     graph.weight(f"{name}.w", unsigned.reshape(outputs, blocks, block))

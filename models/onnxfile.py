@@ -76,6 +76,8 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
                 at += size
             case kind:
                 raise BadModelFile(f"protobuf wire type {kind} at byte {at}")
+    if at > len(data):
+        raise BadModelFile("the file is cut short")
 
 
 def read_tensors(content: bytes) -> dict[str, Array]:

@@ -48,7 +48,6 @@ from recalld.protocol.messages.index import (
 from recalld.protocol.runtime import Paths
 from recalld.protocol.server import Server
 
-
 POISON = 999
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -114,6 +116,43 @@ async def test_a_cancelled_caller_does_not_stop_its_function(tmp_path: Path) -> 
             await asyncio.sleep(0)
             waiting.cancel()
         assert await db.read(keys) == ["a"]
+
+
+@pytest.mark.process
+def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
+    """After SIGKILL in the middle of many writers' transactions every answered write is there, and the file is sound."""
+    path = tmp_path / "r.sqlite"
+    with subprocess.Popen([sys.executable, "-c", VICTIM, str(path)], stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        answered = [int(victim.stdout.readline()) for _ in range(300)]
+        victim.kill()
+        answered += [int(line) for line in victim.stdout.read().split("\n")[:-1]]
+    conn = open_database(path).conn
+    assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    there = {key for (key,) in conn.execute("SELECT key FROM meta")}
+    conn.close()
+    assert {f"k{n}" for n in answered} <= there
+
+
+VICTIM = """
+import asyncio, sys
+from pathlib import Path
+from recalld.actors.writer.database import Database
+
+def put(conn, n):
+    conn.execute("INSERT INTO meta (key, value) VALUES (?, 1)", (f"k{n}",))
+
+async def main():
+    db = Database(Path(sys.argv[1]))
+    await db.open()
+    async def many(start):
+        for n in range(start, 10**9, 16):
+            await db.run(put, n)
+            print(n, flush=True)
+    await asyncio.gather(*(many(n) for n in range(16)))
+
+asyncio.run(main())
+"""
 
 
 async def test_bounds(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ class Writer:
             group.start_soon(self._server.run)
             group.start_soon(self.ingest.run, self.env.listeners["events"])
             group.start_soon(self._count)
+            group.start_soon(self.upkeep.first_check)
             ready()
 
     async def configure(self, config: Config) -> None:

@@ -27,7 +27,6 @@ from ...protocol.messages.control import QueueStat
 from ..sqlite import sqlite3
 from .jobs import Job, Kind, settle_all
 from .opening import (
-    CHECK_S,
     failure_words,
     identity,
     is_damage,
@@ -51,6 +50,8 @@ GROUP_S = 0.1
 """A transaction takes no further function after this long, so that nobody's write waits longer for the lock."""
 WATCH_S = 1.0
 """How often the thread looks whether its file is still there, and whether it has been idle."""
+LOOK_S = 2.0
+"""For a full look at a file that somebody else has written, while nothing else waits."""
 CHECKPOINT_IDLE_S = 2.0
 REOPEN_S = 1.0
 RETRY_AFTER_MS = 1000
@@ -338,7 +339,7 @@ class Database:
             if mtime_ns != self._mtime_ns:
                 # Written by us, or by somebody else: only where we were idle can that be told, and is worth a full look.
                 ours = self._looked_functions != self.functions_total or not self._checked_in
-                verify(self.path, 0 if ours else CHECK_S)
+                verify(self.path, 0 if ours else LOOK_S)
             self._looked_functions, self._checked_in = self.functions_total, True
             self.file_bytes, self._mtime_ns = size, mtime_ns
             self._wal_identity = identity(wal) or self._wal_identity

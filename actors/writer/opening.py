@@ -24,8 +24,8 @@ log = logging.getLogger("recalld.writer.database")
 BUSY_TIMEOUT_MS = 5000
 """A backup tool or a checkpointing reader may hold the lock for a moment; nothing of ours holds it for 100 ms."""
 CACHE_KIB = 16 * 1024
-CHECK_S = 2.0
-"""quick_check reads about 300 MB/s: what is larger than this is checked by `Maintain check`, not at every start."""
+CHECK_S = 0.2
+"""quick_check reads about 300 MB/s: a larger file is checked to its end behind the start, while it serves."""
 KEPT_ASIDE = 3
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 DAMAGE = {11, 26}

@@ -10,18 +10,22 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
+import anyio
+import anyio.to_thread
+
 from ...protocol.envelope import Conflict
 from ...protocol.messages.index import Backup
 from ...protocol.runtime import Paths
-from . import backup
+from ..sqlite import sqlite3
 from .database import Database
-from .opening import integrity
+from .opening import integrity, is_damage, verify
 from .records import maintenance
 from .records.common import Rules
-from .reindex import build
 
 log = logging.getLogger("recalld.writer")
 
+FIRST_CHECK_AFTER_S = 10.0
+FIRST_CHECK_S = 60.0
 STEP = 200
 """Rows per step: a step takes under 50 ms."""
 
@@ -54,11 +58,15 @@ class Upkeep:
 
     async def backup(self, message: Backup) -> dict[str, str]:
         """Raises Conflict when other work runs, Invalid when the target cannot be written."""
+        from . import backup  # tarfile and gzip: not at every start
+
         with self._running(self.begin("backup")):
             return await backup.write(self._paths, message)
 
     async def reindex(self, work: str, rules: Rules) -> None:
         """Build a new index beside this one and put it in its place. What goes wrong is logged and shown as ``last``."""
+        from .reindex import build
+
         try:
             with self._running(work):
                 told = await build(self._db, self._paths, rules, self._say)
@@ -73,6 +81,15 @@ class Upkeep:
             raise Conflict(f"'{self.state}' is running: wait for it to end")
         self.state = work
         return work
+
+    async def first_check(self) -> None:
+        """The part of the check at start that would have kept everybody waiting: the whole file, by a thread of its own."""
+        await anyio.sleep(FIRST_CHECK_AFTER_S)
+        try:
+            await anyio.to_thread.run_sync(verify, self._db.path, FIRST_CHECK_S, abandon_on_cancel=True)
+        except (OSError, sqlite3.Error) as error:
+            if is_damage(error):
+                await self._db.distrust(str(error))
 
     async def _check(self) -> dict[str, str]:
         """'ok' or what is wrong, per part. A damaged file is set aside at once and rebuilt."""

@@ -111,6 +111,8 @@ class UseModel(Message, frozen=True, tag="use_model"):
     name: str
     sha256: str
     dim: int
+    instance: str = ""
+    """Which embedder process says so: leases of another one have ended, those of the same one have not."""
 
 
 class ModelInUse(Message, frozen=True, tag="model_in_use"):

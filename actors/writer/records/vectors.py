@@ -70,7 +70,7 @@ def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> Model
     """
     Serve this model from now on, and queue every current text that it has not embedded.
 
-    Leases end: there is one embedder, and it has just started. Vectors of the model before stay until theirs arrive.
+    Leases of another embedder process end: there is one at a time. Vectors of the model before stay until theirs arrive.
     """
     row = conn.execute("SELECT id, dim, active FROM models WHERE sha256 = ?", (message.sha256,)).fetchone()
     if row is not None and row[1] != message.dim:
@@ -85,9 +85,12 @@ def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> Model
         )
         conn.execute("DELETE FROM pending")
         next_revision(conn)
-    conn.execute(
-        "UPDATE pending SET tries = tries + 1, lease_until_ms = 0, error = ? WHERE lease_until_ms > 0", (DIED,)
-    )
+    before = conn.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()
+    if not message.instance or before != (message.instance,):
+        conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('embedder', ?)", (message.instance,))
+        conn.execute(
+            "UPDATE pending SET tries = tries + 1, lease_until_ms = 0, error = ? WHERE lease_until_ms > 0", (DIED,)
+        )
     conn.execute(
         "INSERT OR IGNORE INTO pending (hash, queued_ms) SELECT DISTINCT c.hash, ? FROM notes AS n"
         " JOIN chunks AS c ON c.note_id = n.id WHERE n.valid_to IS NULL AND NOT EXISTS"

@@ -39,6 +39,11 @@ RAW_RECORD = b"x" * 700
 """About the size of a journal line of the events sent here."""
 
 
+def make_checkout(cwd: str) -> None:
+    Path(cwd, ".git").mkdir(parents=True)
+    Path(cwd, ".git", "HEAD").write_text("ref: refs/heads/main\n")
+
+
 def line(producer: int, number: int, cwd: str) -> bytes:
     """A tool event as Claude Code sends it, with a secret in every 16th command."""
     command = f"ninja -C build test_{number}" + (" --token ghp_" + "a1B2c3D4e5" * 4 if number % 16 == 0 else "")
@@ -207,7 +212,7 @@ def measure_ends(pages: int, ends: int, where: Path) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(dir=where))
     try:
         cwd = str(folder / "acme")
-        Path(cwd, ".git").mkdir(parents=True)
+        make_checkout(cwd)
         fill_wiki(Paths(folder / "data", folder / "run"), pages)
         with writer(folder) as paths:
             with socket.socket(socket.AF_UNIX) as client:
@@ -245,7 +250,7 @@ def main() -> None:
     report: dict[str, Any] = {"producers": {}}
     try:
         cwd = str(folder / "acme")
-        Path(cwd, ".git").mkdir(parents=True)
+        make_checkout(cwd)
         report["raw_fsync_s"] = measure_raw_fsync(folder, options.seconds / 2)
         report["commit_each_s"] = measure_commit_each(folder, options.seconds / 2)
         with writer(folder) as paths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...memory.capture import briefing, handoffs, ledger
 from ...memory.capture.briefing import PinnedPage, RecentSession, UnreadNote
 from ...memory.capture.pages import date_of
+from ...memory.capture.policy import Policy
 from ...memory.capture.sessions import Session
 from ...memory.notes import frontmatter
 from ...memory.notes.decode import decode
@@ -12,6 +13,7 @@ from ...protocol.config import Config
 from ...protocol.messages.capture import Brief, Briefing, Handoff, Place, ProjectRef
 from ..sqlite import sqlite3
 from .database import Database
+from .places import GLOBAL
 from .recorder import Recorder, now_ms
 from .records import capture as records
 from .records import pages as page_records
@@ -19,8 +21,6 @@ from .records.pages import PageRow
 from .wiki.files import folder_of
 from .wiki.store import Wiki
 
-GLOBAL = "_global"
-"""Folder of pages that hold in every project."""
 SESSIONS_LOOKED_AT = 12
 
 
@@ -43,9 +43,13 @@ class Briefer:
         self._recorder = recorder
         self._wiki_root = wiki_root
 
-    async def brief(self, message: Brief, project: ProjectRef, config: Config) -> Briefing:
-        """The briefing for ``message.place`` in ``project``, within the message's and the user's budget."""
-        budget = min(message.max_chars, config.capture.briefing_chars)
+    async def brief(self, message: Brief, project: ProjectRef, config: Config, policy: Policy) -> Briefing:
+        """The briefing for ``message.place`` in ``project``, within the message's, the user's and the folder's budget."""
+        budget = min(
+            message.max_chars, config.capture.briefing_chars if policy.briefing_chars < 0 else policy.briefing_chars
+        )
+        if not policy.briefing or budget <= 0:
+            return Briefing(text="", project=project)
         place = Place(
             cwd=message.place.cwd, host=message.place.host, session=message.place.session, project=project.name
         )

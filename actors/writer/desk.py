@@ -36,7 +36,6 @@ from ...protocol.messages.capture import (
 from ...protocol.messages.common import Ok
 from .recorder import now_ms
 from .records import capture as records
-from .records import notes as note_records
 from .records import pages as page_records
 from .wikipages import refuse_guess
 
@@ -183,12 +182,7 @@ class Desk:
         await self._in.recorder.put(ledger.Purged(session=session.id, at_ms=now_ms()))
         paths = {session.page} if session.page else set()
 
-        def forget(conn: object) -> int:
-            ids = page_records.note_ids(conn, self._in.index.root, tuple(paths), session.id)  # type: ignore[arg-type]
-            note_records.empty(conn, ids)  # type: ignore[arg-type]
-            return len(ids)
-
-        versions = await self._in.db.run(forget)
+        versions = await self._in.db.run(page_records.forget, self._in.index.root, tuple(paths), session.id)
         await self._in.db.alone(records.scrub)
         report["database"] = f"{session.events} events, {versions} versions of its page"
         report["wiki"] = ", ".join(sorted(paths)) or "it had no page"

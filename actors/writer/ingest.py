@@ -101,6 +101,8 @@ class Ingest:
         self.redactions: dict[str, int] = {}
         self.last_event_ms = 0
         self._counts: dict[str, int] = {}
+        self.started = asyncio.Event()
+        """Set when everything is open and events are taken."""
         self._another = asyncio.Event()
         self._live: dict[str, list[Any]] = {}
         """Sessions that run: [as they began, when they were last heard of]."""
@@ -147,8 +149,10 @@ class Ingest:
         await self._take_up()
         try:
             await self._count()
+            roots = await self.db.read(records.project_roots)
             for session in await self.db.read(records.live_sessions):
                 self._live[session.id] = [session, session.last_ms]
+                self.places.remember(session, roots.get(session.project, ""))
         except ProtocolError as error:
             log.warning("what was captured cannot be counted yet: %s", error.text)
 
@@ -162,6 +166,7 @@ class Ingest:
                 group.start_soon(self.spool.run)
                 group.start_soon(self._tick)
                 group.start_soon(self._replay)
+                self.started.set()
                 await Door(self.take).run(events_listener)
         finally:
             with anyio.move_on_after(5, shield=True):
@@ -362,7 +367,8 @@ class Ingest:
         return await self.pages.log(message, await self.places.of(message.place))
 
     async def _brief(self, message: Brief) -> Briefing:
-        return await self.briefer.brief(message, await self.places.of(message.place), self.env.config)
+        policy = self.places.policy_of(message.place.cwd)
+        return await self.briefer.brief(message, await self.places.of(message.place), self.env.config, policy)
 
     # -- status
 

@@ -1,103 +1,124 @@
 """
-Which project a folder belongs to. Looks at the disk (marker files, git), remembers for a few seconds, never runs anything.
+Which project a folder belongs to, and what may be captured there. Looks at the disk, remembers for a few seconds.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from ...memory.capture import events, ledger
+from ...memory.capture import events, ledger, policy, projects, tools
 from ...memory.capture.events import Dropped, Event
+from ...memory.capture.policy import Policy
+from ...memory.capture.sessions import Session
+from ...memory.recall.tokens import fold
+from ...protocol import place as disk
 from ...protocol.config import Config
 from ...protocol.messages.capture import Place, ProjectRef
 from .database import Database
 from .records import capture as records
 
 FRESH_S = 5.0
-CACHED = 4096
+"""How long a look at a folder is believed: a new marker counts from then on at the latest."""
+FOLDERS = 4096
 SESSIONS = 8192
+GLOBAL = "_global"
+"""Project of pages that hold everywhere. Capture never writes there: no folder's name can begin with '_'."""
 
 
-class Found(NamedTuple):
-    """What a folder says about its project."""
+class Look(NamedTuple):
+    """One look at a folder: facts, the marker that governs capture, the marker that names the project."""
 
-    project: ProjectRef
+    facts: disk.Facts
+    governing: Policy
+    naming: Policy | None
     until: float
 
 
 class Places:
-    """Resolves folders to projects, and gives events their project."""
+    """Gives events and callers their project. All but ``of`` is synchronous: it stands in the path of every event."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self.home = os.path.expanduser("~")
-        self._folders: dict[str, Found] = {}
+        self._mode = "all"
+        self._folders: dict[str, Look] = {}
         self._sessions: dict[str, ProjectRef] = {}
 
     def configure(self, config: Config) -> None:
-        """Forget what was found under another configuration."""
+        """Take up a configuration, and forget what was found under another one."""
+        self._mode = config.capture.mode
         self._folders.clear()
 
+    def remember(self, session: Session, root: str) -> None:
+        """A session that was there before this process was."""
+        if session.project:
+            self._sessions[session.id] = ProjectRef(name=session.project, found_by="session", root=root)
+
     def settle(self, event: Event) -> ledger.Happened | Dropped:
-        """The event with its project: its session's, once that has one that was not guessed."""
-        project = self._of_session(event)
+        """The event in its project, or why the folder's policy keeps it out."""
+        look = self.look(event.cwd)
+        governing = look.governing
+        if self._mode != "all" or governing.root:
+            words = tools.words_of(event.command) if governing.ignore and event.family == "shell" else []
+            verdict, why = policy.decide(
+                governing, self._mode, event.family, list(event.paths), words, event.cwd, self.home
+            )
+            if verdict == policy.DROP:
+                return Dropped(why)
+            if verdict == policy.METADATA:
+                event = events.bare(event)
+        project = projects.resolve(look.facts, look.naming, self._sessions.get(event.session))
+        if not project.guessed:
+            if len(self._sessions) >= SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[event.session] = project
         settled = events.settle(
-            event, project="" if project.guessed else project.name, root=project.root, home=self.home
-        )
+            event, project=project.name, root=project.root, home=self.home, branch=look.facts.branch,
+            head=look.facts.head,
+        )  # fmt: skip
         return ledger.Happened(event=settled, root=project.root)
 
     async def of(self, place: Place) -> ProjectRef:
-        """The project of a caller: as named, else of its session, else of its folder."""
+        """The project of a caller: as named, else of its folder or its session."""
         if place.project:
-            roots = await self._db.read(records.project_roots)
-            return ProjectRef(name=place.project, found_by="named", root=roots.get(place.project, ""))
-        if place.session and (known := self._sessions.get(place.session)) is not None:
-            return msgspec.structs.replace(known, found_by="session")
-        return self._of_folder(place.cwd)
+            return await self._named(place.project)
+        known = self._sessions.get(place.session) if place.session else None
+        if known is None and place.session:
+            session = await self._db.read(records.get_session, place.session)
+            if session is not None and session.project:
+                known = ProjectRef(name=session.project, found_by="session")
+        look = self.look(place.cwd)
+        project = projects.resolve(look.facts, look.naming, known)
+        return msgspec.structs.replace(project, found_by="session") if project is known else project
 
-    def _of_session(self, event: Event) -> ProjectRef:
-        known = self._sessions.get(event.session)
-        if known is not None and (not event.cwd or _within(event.cwd, known.root)):
-            return known
-        found = self._of_folder(event.cwd)
-        if known is not None and found.found_by in ("folder", "none"):
-            return known  # the shell wandered off
-        if len(self._sessions) >= SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[event.session] = found
-        return found
+    def policy_of(self, cwd: str) -> Policy:
+        """The policy of the marker that governs a folder."""
+        return self.look(cwd).governing
 
-    def _of_folder(self, cwd: str) -> ProjectRef:
+    def look(self, cwd: str) -> Look:
+        """What is there at ``cwd``, at most FRESH_S old."""
         now = time.monotonic()
-        cached = self._folders.get(cwd)
-        if cached is not None and cached.until > now:
-            return cached.project
-        project = find(cwd, self.home)
-        if len(self._folders) >= CACHED:
+        known = self._folders.get(cwd)
+        if known is not None and known.until > now:
+            return known
+        facts = disk.look(cwd, self.home)
+        disk.read_head(facts)
+        policies = [policy.read(disk.read_marker(path), os.path.dirname(path), self.home) for path in facts.markers]
+        naming = next((each for each in policies if each.project), None)
+        if len(self._folders) >= FOLDERS:
             self._folders.clear()
-        self._folders[cwd] = Found(project, now + FRESH_S)
-        return project
+        look = self._folders[cwd] = Look(facts, policies[0] if policies else Policy(), naming, now + FRESH_S)
+        return look
 
-
-def find(cwd: str, home: str) -> ProjectRef:
-    """The project of a folder, by its git root, else the folder itself; home and / are nobody's project."""
-    if not cwd.startswith("/"):
-        return ProjectRef(name="", found_by="none", guessed=True)
-    folder = Path(cwd)
-    for each in (folder, *folder.parents):
-        if str(each) in (home, "/"):
-            break
-        if (each / ".git").exists():
-            return ProjectRef(name=each.name, found_by="git", root=str(each))
-    if cwd.rstrip("/") in (home, ""):
-        return ProjectRef(name="", found_by="none", guessed=True)
-    return ProjectRef(name=folder.name, found_by="folder", root=cwd)
-
-
-def _within(path: str, root: str) -> bool:
-    return bool(root) and (path == root or path.startswith(root.rstrip("/") + "/"))
+    async def _named(self, name: str) -> ProjectRef:
+        """A project by the name that a caller gave: one that is known under another spelling is that one."""
+        roots = await self._db.read(records.project_roots)
+        if name == GLOBAL:
+            return ProjectRef(name=GLOBAL, found_by="named")
+        clean = name if policy.valid_name(name) else projects.name_of(name)
+        match = clean if clean in roots else next((each for each in roots if fold(each) == fold(clean)), clean)
+        return ProjectRef(name=match, found_by="named", root=roots.get(match, ""))

@@ -25,9 +25,9 @@ from ...protocol.messages.capture import (
     ReadPage,
     WritePage,
 )  # fmt: skip
-from .brief import GLOBAL
 from .database import Database
 from .pageindex import PageIndex
+from .places import GLOBAL
 from .recorder import now_ms
 from .records import capture as records
 from .records import pages as page_records

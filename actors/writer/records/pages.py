@@ -9,6 +9,7 @@ import msgspec
 from ....memory.recall.tokens import fold
 from ....protocol.messages.common import ParsedNote
 from ...sqlite import sqlite3
+from . import notes
 
 MAX_LOOKUPS = 24
 """Mentions of a session that are looked up: one full-text query each."""
@@ -78,13 +79,19 @@ def mentioned(conn: sqlite3.Connection, targets: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def note_ids(conn: sqlite3.Connection, wiki_root: str, paths: Sequence[str], session: str) -> list[int]:
-    """Every version, past ones too, of these pages and of any page of ``session``."""
+def forget(conn: sqlite3.Connection, wiki_root: str, paths: Sequence[str], session: str) -> int:
+    """
+    Empty every version, past ones too, of these pages and of any page of ``session``; how many there were. Their paths
+    go as well: a session page's name is made of its first prompt.
+    """
     row = conn.execute("SELECT id FROM vaults WHERE root = ?", (wiki_root,)).fetchone()
     if row is None:
-        return []
+        return 0
     found = conn.execute("SELECT id, path, parsed FROM notes WHERE vault_id = ? AND kind = 'session'", (row[0],))
-    return [key for key, path, parsed in found if path in paths or _note(parsed).session_id == session]
+    ids = [key for key, path, parsed in found if path in paths or _note(parsed).session_id == session]
+    notes.empty(conn, ids)
+    conn.executemany("UPDATE notes SET path = ? WHERE id = ?", [(f"/{key}", key) for key in ids])
+    return len(ids)
 
 
 def _folded(name: str) -> str:

@@ -86,7 +86,9 @@ def diff(
         if seen.root_dev not in devices:
             return Plan(suspended="the folder is empty and on another device (not mounted?): nothing is removed")
 
-    read, touch, appeared = [], [], []
+    read: list[str] = []
+    touch: list[str] = []
+    appeared: list[str] = []
     doubted = frozenset(doubtful)
     for path, stat in seen.files.items():
         entry = known.get(path)
@@ -136,20 +138,23 @@ def _same_file(one: FileStat, other: FileStat) -> bool:
 
 def _vanished(known: Mapping[str, Known], seen: Scan) -> set[str]:
     """Known paths that were looked for and are not there; nothing below a folder that could not be read."""
-    if seen.covers is None or "" in seen.covers:
-        vanished = known.keys() - seen.files.keys()
-    else:
-        roots = tuple(f"{path}/" for path in seen.covers)
-        vanished = {
-            path
-            for path in known.keys() - seen.files.keys()
-            if path in seen.covers or (roots and path.startswith(roots))
-        }
+    vanished = known.keys() - seen.files.keys()
+    if seen.covers is not None and "" not in seen.covers:
+        vanished = {path for path in vanished if _covered(path, seen.covers)}
     if not vanished or not seen.unreadable:
-        return set(vanished)
+        return vanished
     files = {path for path, _ in seen.unreadable if not path.endswith("/")}
     folders = tuple(path for path, _ in seen.unreadable if path.endswith("/"))
     return {path for path in vanished if path not in files and not (folders and path.startswith(folders))}
+
+
+def _covered(path: str, covers: frozenset[str]) -> bool:
+    """Whether ``path`` or a folder it is in was looked at."""
+    while path:
+        if path in covers:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def _moved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import anyio
 import msgspec
@@ -70,9 +71,10 @@ class QueryActor:
             async with anyio.create_task_group() as group:
                 group.start_soon(self.live.run)
                 group.start_soon(self.server.run)
+                # Bridges learn at once that somebody is here, and hold their calls instead of degrading them.
+                serve = partial(self.sessions.serve, self.env.listeners["mcp"], after=self.live.loaded)
+                group.start_soon(serve)
                 ready()
-                await self.live.loaded.wait()
-                group.start_soon(self.sessions.serve, self.env.listeners["mcp"])
         finally:
             with anyio.move_on_after(3, shield=True):
                 await self.reader.aclose()

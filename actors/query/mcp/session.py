@@ -60,13 +60,15 @@ class Sessions:
             "mcp_calls_refused": self.desk.refused,
         }
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Serve until cancelled."""
+    async def serve(self, listener: socket.socket, *, after: anyio.Event | None = None) -> None:
+        """Serve until cancelled. The SDK's import leaves the interpreter alone until ``after`` is set."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._load)
+            group.start_soon(self._load, after)
             await serve_lines(listener, self._connection)
 
-    async def _load(self) -> None:
+    async def _load(self, after: anyio.Event | None) -> None:
+        if after is not None:
+            await after.wait()
         module = await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.server")
         self._server = module.McpServer(self.desk)
         self._loaded.set()

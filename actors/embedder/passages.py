@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ...memory.recall.readable import readable
 from ...memory.recall.tokens import sentences
 from ...protocol.messages.index import EmbeddedChunk, PendingChunk, Vector
 
@@ -34,11 +35,11 @@ def pieces(chunks: Sequence[PendingChunk], *, with_sentences: bool) -> list[Piec
     """
     found: list[Piece] = []
     for index, chunk in enumerate(chunks):
-        found.append(Piece(index, 0, 0, len(chunk.text), f"{chunk.context}\n{chunk.text}"))
+        found.append(Piece(index, 0, 0, len(chunk.text), f"{chunk.context}\n{readable(chunk.text)}"))
         spans = _joined(sentences(chunk.text)) if with_sentences else []
         if len(spans) > 1:
             found += [
-                Piece(index, ordinal, start, end, f"{chunk.context}\n{chunk.text[start:end]}")
+                Piece(index, ordinal, start, end, f"{chunk.context}\n{readable(chunk.text[start:end])}")
                 for ordinal, (start, end) in enumerate(spans, 1)
             ]
     return found

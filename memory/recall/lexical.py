@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from .params import Params
-from .query import Question
+from .query import SCAFFOLD, Question
 from .types import Catalog, TextEvidence
 
 FTS5_K1 = 1.2
@@ -45,6 +45,8 @@ def read(
     # A word that occurs but was not searched (too common) tells nothing; one that occurs nowhere does.
     terms = [term.text for term in question.terms if term.text in text.scores or text.df.get(term.text) == 0]
     idf = {term: math.log1p((total - min(df, total) + 0.5) / (df + 0.5)) for term in terms for df in (_df(text, term),)}
+    framing = {term.text for term in question.terms if term.stem in SCAFFOLD and term.stem not in question.name_stems}
+    idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}
     mass = sum(idf.values()) or 1.0
     mean = catalog.mean_words
     whole: dict[int, float] = {}

@@ -34,6 +34,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Length normalisation of whole notes."""
     text_chunk_share: Weight = 0.3
     """Share of the best passage in a note's text score; the rest is the whole note as one document."""
+    text_framing: Weight = 0.3
+    """Weight of words that frame a question ("which *kind* of", "*mentioned*") against those that name its object."""
     text_gate: Weight = 0.25
     """IDF coverage of the best note below which words have no full vote. prior: paraphrases stay under 0.21."""
     text_gate_width: Weight = 0.15

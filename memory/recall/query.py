@@ -73,11 +73,13 @@ _RELATIVE = re.compile(
     r"\b(?:that|which|who|whose|where|meant to|supposed to|designed to|intended to|used to|built to|responsible for)\b\s+",
     re.IGNORECASE,
 )
-_LEAD = re.compile(
-    r"^\s*(?:(?:in|on|for|at|from|by|to|under|of)\s+)?(?:which|what|who|where|when|how)\s+"
-    r"(?:(\w+)\s+)?(?:is|are|was|were|does|do|did|has|have|exists?)?\s*(?:the\s+)?",
-    re.IGNORECASE,
-)
+_SCAFFOLD_WORDS = """
+    might mention mentioned mentions type types kind kinds sort sorts done consider considered describe described feel feels
+    many much different various way ways thing things besides area areas currently current recently recent now both likely
+    ever make made get got give given go went going exist exists meant tell say said called name named use used
+"""
+SCAFFOLD = frozenset(stem_of(word) for word in _SCAFFOLD_WORDS.split())
+"""Stems of English words that frame a question more often than they name what is asked for; they weigh less."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from recalld.clients import mcp_bridge
 from recalld.protocol.client import ask_sync
 from recalld.protocol.envelope import ProtocolError
 from recalld.protocol.messages import AnyReply
@@ -27,6 +29,7 @@ T = TypeVar("T")
 LIMIT_S = 30.0
 """How long anything may take before a test calls it broken: generous, because the machine is shared."""
 
+BRIDGE = Path(mcp_bridge.__file__)
 ACTORS = ("writer", "query", "embedder", "watcher")
 
 
@@ -184,3 +187,67 @@ def alive(pid: int) -> bool:
         except ProcessLookupError:
             return False
         return not os.path.isdir("/proc/1")
+
+
+class Bridge:
+    """An MCP client's view: the real bridge as a child process, JSON-RPC lines over its stdio."""
+
+    def __init__(self, daemon: Daemon, *, modern: bool = False) -> None:
+        self._modern = modern
+        self._next = 1
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(BRIDGE)],
+            env=daemon.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=daemon.vault,
+        )
+        if not modern:
+            version = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }
+            self.request("initialize", version)
+            self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request and its answer; the whole JSON-RPC response."""
+        number, self._next = self._next, self._next + 1
+        params = dict(params or {})
+        if self._modern:
+            params["_meta"] = {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline()
+            assert line, "the bridge ended"
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("id") == number:
+                return answer
+
+    def recall(self, query: str, **more: Any) -> dict[str, Any]:
+        """The tool's whole result, with ``structuredContent``."""
+        answer = self.request("tools/call", {"name": "recall", "arguments": {"query": query, **more}})
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -1,1 +1,92 @@
-"""Writing hooks and MCP entries into the configuration of each agent, and taking them out again."""
+"""
+recalld in other programs' configuration: what to change, what is there, how to take it out again.
+
+``setting`` says where things are, ``targets`` which files a host needs, ``plan`` how they change; nothing is written before
+``Change.apply``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .hosts import HOSTS, Host, Setting
+from .plan import Change, InstallError, Target, forget_backup, installing, read, removing
+
+__all__ = [
+    "HOSTS", "Change", "Finding", "Host", "InstallError", "Setting", "forget_backup", "found_hosts", "installing", "present",
+    "removing", "setting", "targets",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is installed in one file of a host."""
+
+    host: str
+    part: Literal["mcp", "hooks"]
+    path: Path
+    state: Literal["absent", "current", "stale", "unreadable"]
+    """stale: ours is there, but not as this version would write it (moved, other interpreter, other events)."""
+    text: str
+
+
+def setting(
+    home: Path | None = None, environ: Mapping[str, str] | None = None, options: tuple[str, ...] = ()
+) -> Setting:
+    """This machine's: the real interpreter, not a shim or a virtual environment's link, and our programs' folder."""
+    env = os.environ if environ is None else environ
+    return Setting(
+        home=home or Path(env.get("HOME") or os.path.expanduser("~")),
+        environ=env,
+        python=os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable),
+        programs=Path(__file__).resolve().parent.parent,
+        options=options,
+    )
+
+
+def targets(host: Host, where: Setting, *, mcp: bool = True, hooks: bool = True) -> list[Target]:
+    """The files of ``host`` with our edits; edits of one file are in one target."""
+    found = [*(host.mcp(where) if mcp else ()), *(host.hooks(where) if hooks and host.hooks else ())]
+    merged: dict[Path, Target] = {}
+    for target in found:
+        before = merged.get(target.path)
+        merged[target.path] = target if before is None else Target(target.path, before.edits + target.edits)
+    return list(merged.values())
+
+
+def found_hosts(where: Setting) -> list[Host]:
+    """Hosts that seem to be installed here."""
+    return [host for host in HOSTS.values() if any(path.exists() for path in host.traces(where))]
+
+
+def present(home: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Finding]:
+    """What recalld has in the files of every host that is installed, for a check-up. Reads only, never raises."""
+    where = setting(home, environ)
+    findings = []
+    for host in found_hosts(where):
+        parts: tuple[Literal["mcp", "hooks"], ...] = ("mcp", "hooks") if host.hooks else ("mcp",)
+        for part in parts:
+            findings += [
+                _finding(host, part, target)
+                for target in targets(host, where, mcp=part == "mcp", hooks=part == "hooks")
+            ]
+    return findings
+
+
+def _finding(host: Host, part: Literal["mcp", "hooks"], target: Target) -> Finding:
+    try:
+        text = read(target.path)
+        if text is None or (not target.own and target.removed(text) == text):
+            return Finding(host.name, part, target.path, "absent", f"recalld install {host.name}")
+        if target.added(text) == text:
+            return Finding(host.name, part, target.path, "current", "as this version writes it")
+        return Finding(
+            host.name, part, target.path, "stale", f"written by another version: recalld install {host.name}"
+        )
+    except InstallError as error:
+        return Finding(host.name, part, target.path, "unreadable", str(error))

@@ -140,7 +140,7 @@ def test_idle_sessions_are_overdue() -> None:
     session, _ = play(event("user-prompt", 0, text="Fix the gear"))
     assert sessions.overdue([session], T + 7_199_000, 7_200_000) == []
     assert sessions.overdue([session], T + 7_200_000, 7_200_000) == [session]
-    end = sessions.end_event(session, "idle", T + 7_200_000)
+    end = sessions.end_event(session, "idle")
     assert (end.at_ms, end.reason) == (T, "idle")
 
 

@@ -163,7 +163,7 @@ class Desk:
         if session is None:
             raise Invalid(f"there is no session '{message.session}': see `recalld session list`")
         if session.live:
-            await self._in.recorder.put(ledger.Happened(event=sessions.end_event(session, "asked", now_ms())))
+            await self._in.recorder.put(ledger.Happened(event=sessions.end_event(session, "asked")))
             await self._in.finisher.settle()
         return Ok()
 

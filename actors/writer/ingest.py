@@ -326,7 +326,7 @@ class Ingest:
             live = [msgspec.structs.replace(each, last_ms=last) for each, last in self._live.values()]
             for session in sessions.replaced(live, event, now):
                 self._live.pop(session.id, None)
-                end = sessions.end_event(session, "replaced", now)
+                end = sessions.end_event(session, "replaced")
                 self.recorder.put_nowait(ledger.Happened(event=end), _nobody_waits)
 
     async def _tick(self) -> None:
@@ -343,7 +343,7 @@ class Ingest:
         now = now_ms()
         live = await self.db.read(records.live_sessions)
         for session in sessions.overdue(live, now, capture.idle_end_min * 60_000):
-            await self.recorder.put_durable(ledger.Happened(event=sessions.end_event(session, "idle", now)))
+            await self.recorder.put_durable(ledger.Happened(event=sessions.end_event(session, "idle")))
             self._live.pop(session.id, None)
         for key in await self.db.read(records.expire_handoffs, now, capture.handoff_expire_days):
             await self.recorder.put_durable(ledger.HandedOff(op="expire", at_ms=now, id=key))

@@ -19,6 +19,9 @@ MAX_DECISIONS = 12
 MAX_MENTIONS = 64
 LINE_CHARS = 240
 STEP_CHARS = 160
+ECHO_MS = 2000
+MAX_STEPS = 4
+"""What followed a failure."""
 REQUEST_CHARS = 1500
 
 FAILED_OUTPUT = re.compile(
@@ -107,6 +110,7 @@ class _Fold:
         self.mentions: dict[str, None] = {}
         self.redacted = 0
         self.last_was_write = False
+        self.last_shell: Event | None = None
 
     def add(self, event: Event) -> None:
         self.redacted += sum(event.redacted.values())
@@ -147,7 +151,22 @@ class _Fold:
             self.look_for_decisions(event.assistant)
             self.mention(event.assistant)
 
+    def echo(self, event: Event) -> bool:
+        """
+        Whether an event only repeats the one before: hosts with a hook per tool call and one per shell command report
+        each command twice, once with the call's id and once without.
+        """
+        last, self.last_shell = self.last_shell, event
+        return (
+            last is not None
+            and last.command == event.command
+            and abs(last.at_ms - event.at_ms) <= ECHO_MS
+            and bool(last.call_id) != bool(event.call_id)
+        )
+
     def tool(self, event: Event) -> None:
+        if event.command and self.echo(event):
+            return
         if event.tool:
             self.tools[event.tool] += 1
         if event.metadata_only:
@@ -169,6 +188,11 @@ class _Fold:
             self.command(event, line, bad)
         what = line or " ".join(part for part in (event.tool, *event.paths[:2]) if part)
         self.follow(what, line, event, bad)
+        known = next((each for each in self.failures if not each.solved and each.what == what), None) if bad else None
+        if known is not None:
+            known.telling = telling_line(event) or known.telling
+            known.followed = [*known.followed[: MAX_STEPS - 1], "it failed again"]
+            return
         if bad and len(self.failures) >= MAX_FAILURES:
             # Solved ones make room first: what is still broken matters more.
             self.failures.remove(next((each for each in self.failures if each.solved), self.failures[0]))
@@ -203,7 +227,7 @@ class _Fold:
             if same and not bad:
                 failure.solved = True
                 failure.followed.append(f"{quoted(line)} went well")
-            elif len(failure.followed) < 4 and (event.wrote or line) and not same:
+            elif len(failure.followed) < MAX_STEPS and (event.wrote or line) and not same:
                 step = f"changed {', '.join(event.paths[:3])}" if event.wrote and event.paths else f"ran {quoted(what)}"
                 step = shorten(step, STEP_CHARS)
                 if step not in failure.followed:

@@ -118,8 +118,13 @@ def _at(ms: int) -> datetime:
 def frontmatter(fields: dict[str, Any]) -> str:
     """YAML frontmatter with its fences; empty values are left out."""
     kept = {key: value for key, value in fields.items() if value not in ("", None, [], {}, ())}
-    dumped = yaml.safe_dump(kept, allow_unicode=True, sort_keys=False, width=10_000, default_flow_style=None)
-    return f"---\n{dumped}---\n"
+    lines = [
+        yaml.safe_dump({key: value}, allow_unicode=True, width=10_000, default_flow_style=False)
+        if not isinstance(value, list | tuple)
+        else f"{key}: {yaml.safe_dump(list(value), allow_unicode=True, width=10_000, default_flow_style=True)}"
+        for key, value in kept.items()
+    ]
+    return f"---\n{''.join(lines)}---\n"
 
 
 def _frontmatter(session: Session, digest: Digest, title: str) -> str:

@@ -180,14 +180,14 @@ def replaced(sessions: Iterable[Session], event: Event, now_ms: int) -> list[Ses
     ]
 
 
-def end_event(session: Session, reason: str, now_ms: int) -> Event:
+def end_event(session: Session, reason: str) -> Event:
     """The end that no host sent, as an event of its own. At the time of the last event: that is when the work ended."""
     return Event(
         id=f"end-{reason}-{session.id}-{session.last_ms}",
         kind="session-end",
         host=session.host,
         session=session.id,
-        at_ms=now_ms if reason == "asked" else session.last_ms,
+        at_ms=session.last_ms,
         name="recalld",
         cwd=session.cwd,
         project=session.project,

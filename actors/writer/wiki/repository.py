@@ -68,6 +68,8 @@ class Repository:
             if not (self.root / ".git").exists():
                 return self._init()
             repo = pygit2.Repository(str(self.root / ".git"))
+            if "core.repositoryformatversion" not in repo.config:
+                raise ValueError("its configuration is not one")
             if not repo.head_is_unborn:
                 _ = repo.head.peel(pygit2.Commit).tree.id
             return repo

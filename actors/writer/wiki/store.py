@@ -360,7 +360,7 @@ class Wiki:
                 return set()
             self._take_foreign(repo)
             stats = _stats(self.root)
-            known = repo.files() if stats.keys() != self._seen.keys() or stats != self._seen else {}
+            known = repo.files() if stats != self._seen or self._vanishing else {}
             edits: dict[str, Change] = {}
             for path, stat in stats.items():
                 if self._seen.get(path) == stat:

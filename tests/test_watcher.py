@@ -328,8 +328,7 @@ async def test_odd_names(tmp_path):
         (vault / name).write_text(name)
     raw = os.fsencode(vault) + b"/caf\xe9.md"
     try:
-        with open(raw, "wb") as file:
-            file.write(b"raw")
+        os.close(os.open(raw, os.O_CREAT | os.O_WRONLY))
         names.append("caf\\xe9.md")
     except OSError:  # file systems that want UTF-8
         pass
@@ -354,6 +353,15 @@ async def test_a_writer_that_is_away_is_waited_for(tmp_path):
         writer.vaults.clear()  # it comes back with an empty index
         writer.error = None
         await writer.until(lambda: writer.texts() == {"a.md": "a", "b.md": "b"})
+
+
+async def test_another_index_is_filled_at_once(tmp_path):
+    """When the writer opens another database, everything is sent again without waiting for a sweep's turn."""
+    async with watching(tmp_path) as place:
+        place.write("a.md", "a")
+        await place.writer.until(lambda: place.writer.held())
+        place.writer.replace_index()
+        await place.writer.until(lambda: place.writer.texts() == {"a.md": "a"})
 
 
 async def test_a_note_that_the_writer_refuses(tmp_path):

@@ -11,11 +11,13 @@ from recalld.actors.base import Env
 from recalld.actors.watcher.actor import Watcher
 from recalld.protocol import config as configuration
 from recalld.protocol.config import Config, VaultConfig
-from recalld.protocol.envelope import Invalid, ProtocolError
+from recalld.protocol.envelope import Conflict, Invalid, ProtocolError
 from recalld.protocol.messages.common import Ok
 from recalld.protocol.messages.index import (
+    AwaitIndex,
     CloseVault,
     DropNotes,
+    IndexBirth,
     Indexed,
     KnownFile,
     MoveNotes,
@@ -43,7 +45,16 @@ class FakeWriter:
         self.refuse: set[str] = set()
         self.asked = 0
         self.revision = 0
+        self.birth = 1
+        self._reborn = anyio.Event()
         self._changed = anyio.Event()
+
+    def replace_index(self) -> None:
+        """Another, empty database takes the place of this one."""
+        self.birth += 1
+        self.vaults.clear()
+        self._reborn.set()
+        self._reborn = anyio.Event()
 
     def held(self, name: str = "vault") -> dict[str, NoteImage]:
         return next((notes for root, notes in self.vaults.items() if root.endswith("/" + name)), {})
@@ -52,6 +63,10 @@ class FakeWriter:
         return {path: "\n".join(chunk.text for chunk in image.chunks) for path, image in self.held(name).items()}
 
     async def ask(self, body, *, budget_ms, trace=""):
+        if isinstance(body, AwaitIndex):
+            while self.birth == body.birth:
+                await self._reborn.wait()
+            return IndexBirth(birth=self.birth)
         self.asked += 1
         self.notify()
         if self.error is not None:
@@ -83,7 +98,10 @@ class FakeWriter:
         if isinstance(body, CloseVault):
             self.vaults.pop(body.root, None)
             return Ok()
-        notes = self.vaults[self.roots[body.vault_id - 1]]
+        root = self.roots[body.vault_id - 1]
+        if root not in self.vaults:
+            raise Conflict("no such vault")
+        notes = self.vaults[root]
         if isinstance(body, UpsertNotes):
             if self.refuse & {image.path for image in body.notes}:
                 raise Invalid("cannot take this")

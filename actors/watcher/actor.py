@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
 from ...protocol.messages.control import QueueStat, Vitals
-from ...protocol.messages.index import CloseVault, Vault
+from ...protocol.messages.index import AwaitIndex, CloseVault, IndexBirth, Vault
 from ...protocol.runtime import Paths
 from ..base import Env
 from .index import Writer
@@ -23,6 +23,7 @@ WIKI_CHECK_S = 2.0
 """Between looks for the wiki's folder, which the writer makes when the first page is written."""
 CLOSE_BUDGET_MS = 30_000
 CLOSE_RETRY_S = 2.0
+FOLLOW_BUDGET_MS = 15_000
 
 log = logging.getLogger("recalld.watcher")
 
@@ -45,6 +46,7 @@ class Watcher:
         async with anyio.create_task_group() as group:
             self._group = group
             self._apply(wanted_vaults(self._config, self._paths), forget=False)
+            group.start_soon(self._follow_index)
             ready()
             while not self._paths.wiki.is_dir():  # noqa: ASYNC110 -- nobody can tell us: the writer makes it, in another process
                 await anyio.sleep(WIKI_CHECK_S)
@@ -114,6 +116,21 @@ class Watcher:
         with scope:
             log.info("watching %s", watch.vault.root)
             await watch.run()
+
+    async def _follow_index(self) -> None:
+        """Sweep at once when another index has taken the place of the one that was filled, instead of at the next turn."""
+        birth = 0
+        while True:
+            try:
+                answer = await self._writer.ask(AwaitIndex(birth=birth), budget_ms=FOLLOW_BUDGET_MS)
+            except ProtocolError:
+                await anyio.sleep(CLOSE_RETRY_S / 4)
+                continue
+            assert isinstance(answer, IndexBirth)
+            if birth and answer.birth != birth:
+                for watch, _ in self._running.values():
+                    watch.index_replaced()
+            birth = answer.birth
 
     async def _close(self, root: str) -> None:
         """Have the writer forget a vault; repeated until it answers or the vault is wanted again."""

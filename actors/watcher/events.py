@@ -88,28 +88,35 @@ class WatchfilesWatch:
         """Nothing to do: the whole tree is watched."""
 
     async def run(self) -> None:
-        # A cancelled scope around awatch waits for its thread; an own stop event ends it within a step.
-        stop = anyio.Event()
-        # Nothing tells when the watch stands: what changed before that is found by one more look.
-        asyncio.get_running_loop().call_later(STANDS_AFTER_S, self._sink, "")
-        changes = awatch(
-            self._root,
-            watch_filter=DefaultFilter(ignore_dirs=(".git",), ignore_entity_patterns=()),
-            debounce=max(50, 2 * self._step_ms),
-            step=self._step_ms,
-            stop_event=stop,
-            rust_timeout=RUST_TIMEOUT_MS,
-            recursive=True,
-            ignore_permission_denied=True,
-        )
-        try:
-            async for batch in changes:
+        # A cancelled scope around awatch waits for its thread, which waits for events. So awatch is shielded, and ends
+        # within a step once its own stop event is set.
+        stop, ended = anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._feed, stop, ended)
+            try:
+                # Nothing tells when the watch stands: what changed before that is found by one more look.
+                with anyio.move_on_after(STANDS_AFTER_S):
+                    await ended.wait()
+                self._sink("")
+                await ended.wait()
+            finally:
+                stop.set()
+
+    async def _feed(self, stop: anyio.Event, ended: anyio.Event) -> None:
+        with anyio.CancelScope(shield=True):
+            async for batch in awatch(
+                self._root,
+                watch_filter=DefaultFilter(ignore_dirs=(".git",), ignore_entity_patterns=()),
+                debounce=max(50, 2 * self._step_ms),
+                step=self._step_ms,
+                stop_event=stop,
+                rust_timeout=RUST_TIMEOUT_MS,
+                recursive=True,
+                ignore_permission_denied=True,
+            ):
                 for _, place in batch:
                     self._sink(place.removeprefix(self._root).replace(os.sep, "/").strip("/"))
-        finally:
-            stop.set()
-            with anyio.move_on_after(1, shield=True):
-                await changes.aclose()
+        ended.set()
 
 
 def open_watch(root: str, mode: Mode, step_ms: int, sink: Sink, backend: str = "") -> Watch | None:

@@ -99,6 +99,11 @@ class VaultWatch:
         self._sweep_wanted = True
         self._wake.set()
 
+    def index_replaced(self) -> None:
+        """The writer has another database than before: learn what it holds, and bring it everything else."""
+        self._index.is_open = False
+        self.sweep_now()
+
     def pause(self, paused: bool) -> None:
         """Hold back all passes, or let them go on; hints are kept meanwhile."""
         if paused:
@@ -203,8 +208,8 @@ class VaultWatch:
                 began = anyio.current_time()
                 try:
                     await self._watch.run()
-                except (OSError, RuntimeError, UnicodeError) as error:
-                    why = str(error)
+                except Exception as error:  # whatever a foreign watcher raises, the sweep goes on
+                    why = str(_first(error))
                 if anyio.current_time() - began > delay:
                     delay = events.REARM_MIN_S
                 self._watch = None

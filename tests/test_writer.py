@@ -19,6 +19,7 @@ from recalld.protocol.envelope import Conflict, Invalid, Unavailable
 from recalld.protocol.messages import WriterRequest
 from recalld.protocol.messages.common import Ok
 from recalld.protocol.messages.index import (
+    AwaitIndex,
     Backup,
     ClaimChunks,
     Claimed,
@@ -128,6 +129,8 @@ async def test_ids_of_another_database_conflict(short_tmp: Path) -> None:
         vault = await stand.open_vault()
         model = await stand.use_model()
         generation = stand.writer.db.generation
+        birth = (await stand.ask(AwaitIndex())).birth
+        assert (await stand.ask(AwaitIndex(birth=birth, wait_ms=10))).birth == birth
         stand.paths.database.unlink()
         await until(lambda: stand.writer.db.generation > generation)
         with pytest.raises(Conflict):
@@ -137,6 +140,7 @@ async def test_ids_of_another_database_conflict(short_tmp: Path) -> None:
         with pytest.raises(Conflict):
             await stand.ask(ClaimChunks(model_id=model))
         assert await stand.open_vault() != vault
+        assert (await stand.ask(AwaitIndex(birth=birth))).birth not in (0, birth)
         assert "deleted" in stand.writer.vitals().facts["set_aside"]
 
 

@@ -20,12 +20,14 @@ from ...protocol.messages import decode_writer
 from ...protocol.messages.common import Message, Ok
 from ...protocol.messages.control import Vitals
 from ...protocol.messages.index import (
+    AwaitIndex,
     Backup,
     ClaimChunks,
     Claimed,
     CloseVault,
     DropNotes,
     FailChunks,
+    IndexBirth,
     Indexed,
     Maintain,
     Maintained,
@@ -47,7 +49,7 @@ from ...protocol.server import Handler, Server
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
 from . import figures
-from .claims import Claims
+from .claims import MAX_WAIT_MS, Claims
 from .database import Database
 from .disk import OnlyOne
 from .ingest import Ingest
@@ -89,6 +91,7 @@ class Writer:
             ClaimChunks: self.claim_chunks,
             StoreVectors: self.store_vectors,
             FailChunks: self.fail_chunks,
+            AwaitIndex: self.await_index,
             Settle: self.settle,
             RecordRecall: self.record_recall,
             Maintain: self.maintain,
@@ -96,6 +99,7 @@ class Writer:
             Backup: self.backup,
             **self.ingest.handlers,
         }
+        self._born = anyio.Event()
         self._server: Server | None = None
         self._group: anyio.abc.TaskGroup | None = None
 
@@ -179,8 +183,15 @@ class Writer:
         self.claims.wake()
         return answer
 
+    async def await_index(self, m: AwaitIndex) -> IndexBirth:
+        with anyio.move_on_after(min(m.wait_ms, MAX_WAIT_MS) / 1000):
+            while self.db.birth == m.birth:
+                await self._born.wait()
+        return IndexBirth(birth=self.db.birth)
+
     async def settle(self, m: Settle) -> Settled:
         await self.ingest.settle()
+        self.counts = await self.db.read(maintenance.counts)
         return await self.db.read(maintenance.settled)
 
     async def record_recall(self, m: RecordRecall) -> Ok:
@@ -235,3 +246,5 @@ class Writer:
         """Another database is open: what the journal knows is applied to it; watcher and embedder meet a Conflict."""
         self.ingest.reborn()
         self.claims.wake()
+        self._born.set()
+        self._born = anyio.Event()

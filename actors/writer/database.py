@@ -27,6 +27,7 @@ from ...protocol.messages.control import QueueStat
 from ..sqlite import sqlite3
 from .jobs import Job, Kind, settle_all
 from .opening import (
+    birth_of,
     failure_words,
     identity,
     is_damage,
@@ -71,6 +72,8 @@ class Database:
         """Why the last transaction failed, in words for a person; '' when it did not."""
         self.set_aside = ""
         """Where a damaged database was moved to, or why a new one was begun; '' when neither."""
+        self.birth = 0
+        """Tells this database from every other one; 0 when none is open."""
         self.generation = 0
         """Counts the databases that were opened under this path."""
         self.last_write_ms = 0
@@ -314,6 +317,8 @@ class Database:
             self._identity = identity(self.path)
             self.read_only = opened.read_only
             self.problem = ""
+            self.birth = birth_of(opened.conn)
+            self.file_bytes = state_of(self.path)[0]
             self.generation += 1
             if opened.set_aside:
                 self.set_aside = f"the index was damaged: moved to {opened.set_aside}, rebuilt from files"
@@ -407,6 +412,7 @@ class Database:
     def _close(self) -> None:
         conn, self._conn = self._conn, None
         self._identity = None
+        self.birth = 0
         self.file_bytes = self._mtime_ns = 0
         if conn is not None:
             try:

@@ -78,6 +78,15 @@ def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(str(path), timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, cached_statements=256)
 
 
+def birth_of(conn: sqlite3.Connection) -> int:
+    """The number that tells this database from every other one; 0 when it has none (a newer schema)."""
+    try:
+        row = conn.execute("SELECT value FROM meta WHERE key = 'birth'").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(row[0]) if row else 0
+
+
 def quick_check(conn: sqlite3.Connection, seconds: float = CHECK_S) -> None:
     """Raise sqlite3.DatabaseError when damage is found within ``seconds``; silence means none was found in that time."""
     deadline = time.monotonic() + seconds

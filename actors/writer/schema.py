@@ -180,6 +180,8 @@ class Schema(NamedTuple):
         """Make all tables; inside the caller's transaction."""
         for statement in statements(self.tables):
             conn.execute(statement)
+        # A number that tells this database from every other one, before and after.
+        conn.execute("INSERT INTO meta (key, value) VALUES ('birth', abs(random() % 1000000000000) + 1)")
         conn.execute(f"PRAGMA user_version = {self.version}")
 
     def migrate(self, conn: sqlite3.Connection, version: int) -> None:

@@ -105,6 +105,19 @@ class SweepDone(Message, frozen=True, tag="sweep_done"):
     """Why deletions are held back ('root is gone', '212 of 230 files vanished: waiting for a second sweep'); '' = not."""
 
 
+class AwaitIndex(Message, tag="await_index"):
+    """Long poll: answers when the index is another one than ``birth``, else after ``wait_ms`` (<= 10 000) -> IndexBirth."""
+
+    birth: int = 0
+    wait_ms: int = 10_000
+
+
+class IndexBirth(Message, tag="index_birth"):
+    """Which database is open, by a number that no other one has; 0 when none can be opened."""
+
+    birth: int
+
+
 class UseModel(Message, frozen=True, tag="use_model"):
     """The embedder's model. Another SHA-256 than before queues every current chunk again -> ModelInUse."""
 
@@ -209,6 +222,6 @@ class Backup(Message, frozen=True, tag="backup"):
 
 IndexRequest = (
     OpenVault | CloseVault | UpsertNotes | MoveNotes | TouchNotes | DropNotes | SweepDone | UseModel | ClaimChunks
-    | StoreVectors | FailChunks | Settle | RecordRecall | Maintain | Reindex | Backup
+    | StoreVectors | FailChunks | AwaitIndex | Settle | RecordRecall | Maintain | Reindex | Backup
 )  # fmt: skip
-IndexReply = VaultState | Indexed | ModelInUse | Claimed | Settled | Maintained | Ok
+IndexReply = VaultState | Indexed | ModelInUse | Claimed | IndexBirth | Settled | Maintained | Ok

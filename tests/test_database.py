@@ -220,7 +220,7 @@ async def test_damage_while_running(tmp_path: Path) -> None:
             stream.write(os.urandom(path.stat().st_size - 4096))
 
         def scan(conn: Conn) -> int:
-            return len(conn.execute("SELECT * FROM meta").fetchall())
+            return len(conn.execute("SELECT * FROM meta WHERE key LIKE 'key %'").fetchall())
 
         with pytest.raises(Unavailable, match="index"):
             await db.run(scan)

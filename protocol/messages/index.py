@@ -105,14 +105,14 @@ class SweepDone(Message, frozen=True, tag="sweep_done"):
     """Why deletions are held back ('root is gone', '212 of 230 files vanished: waiting for a second sweep'); '' = not."""
 
 
-class AwaitIndex(Message, tag="await_index"):
+class AwaitIndex(Message, frozen=True, tag="await_index"):
     """Long poll: answers when the index is another one than ``birth``, else after ``wait_ms`` (<= 10 000) -> IndexBirth."""
 
     birth: int = 0
     wait_ms: int = 10_000
 
 
-class IndexBirth(Message, tag="index_birth"):
+class IndexBirth(Message, frozen=True, tag="index_birth"):
     """Which database is open, by a number that no other one has; 0 when none can be opened."""
 
     birth: int

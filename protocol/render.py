@@ -47,6 +47,8 @@ def hit(one: Hit) -> dict[str, Any]:
     data["score"] = round(one.score, SCORE_DIGITS)
     for stream in data["streams"].values():
         stream["score"] = round(stream["score"], SCORE_DIGITS)
+        if stream.get("weight") == 1.0:
+            del stream["weight"]
     if one.factors:
         data["factors"] = {name: round(value, SCORE_DIGITS) for name, value in one.factors.items()}
     return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -282,3 +283,12 @@ def test_the_manifest_command_checks(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "recalld.actors.query.mcp.manifest", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ), timeout=50)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_tool_has_a_row_in_the_docs() -> None:
+    """docs/mcp.md names each tool and where it is listed, in the server's order."""
+    page = (MANIFEST.parents[1] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (default|full|never) \|", page, re.MULTILINE)
+    assert rows == [(name, tool.listed) for name, tool in schemas.TOOLS.items()]
+    for uri in (resources.STATUS_URI, resources.NOTE_TEMPLATE):
+        assert f"`{uri}`" in page

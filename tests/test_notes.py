@@ -3,9 +3,10 @@
 import time
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recalld.memory.notes import structure
+from recalld.memory.notes import frontmatter, structure
 from recalld.memory.notes.parse import is_note, parse
 
 
@@ -220,6 +221,24 @@ def test_is_note():
     assert [name for name in ("a.md", "a.MD", "a.Markdown", "a.txt", "md", "a.md.bak") if is_note(name)] == [
         "a.md", "a.MD", "a.Markdown",
     ]  # fmt: skip
+
+
+YAML_LINES = [
+    "title: X", "a:", "b: ", "c: 'q u' ", 'd: "x: y # z"', "e: [a, b c]", "f: [a]", "g: [ a , b.c ]", "h: a [b], {c} & *d",
+    "i: true", "j: 0123", "k: 2024-01-02", "l: a  b   ", "m: é ü 字", "  n: x", "- o", "# p", "q: a #b", "r: a: b", "s: |", "",
+    "  ", "t: -", "u: a-b - c", "v: 'it''s'", "w: [a, ]", "x: [a - b]", "y: ~", "title: Y", "z: >", "aa: @x", "bb: `x`", "1: x",
+    "cc: null", "dd : x", "ee:x", "ff: a\u00a0b", "gg: \u2028", "hh: _x", "ii: ٣", "jj: a'b\"c", "a b: c", "kk: a?b !c %d",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(YAML_LINES), max_size=5))
+@settings(max_examples=800, deadline=None)
+def test_plain_frontmatter_agrees_with_yaml(lines):
+    """Frontmatter that is read without the YAML parser has the fields that YAML gives it."""
+    raw = "\n".join(lines) + "\n"
+    plain = frontmatter._plain(raw)
+    if plain is not None:
+        assert plain == (yaml.load(raw, yaml.BaseLoader) or {})
 
 
 PIECES = [

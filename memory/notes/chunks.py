@@ -120,7 +120,7 @@ def _pieces(
     if start == end:
         return
     whole = "\n".join(lines[start:end])
-    if tokens_of(whole) <= TARGET_TOKENS:
+    if len(whole) <= TARGET_TOKENS * CHARS_PER_TOKEN and tokens_of(whole) <= TARGET_TOKENS:
         yield start, end - 1, whole
         return
     for first, last in _packed(lines, _blocks(lines, start, end, code_lines)):

@@ -14,7 +14,7 @@ BINARY_CONTROLS = 0.02
 VALID_BINARY_CONTROLS = 0.3
 """The same for bytes that are valid UTF-8 (a few NULs in a note are damage, many are another kind of file)."""
 
-_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROLS = bytes((*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 _MULTIBYTE = re.compile(r"[\u0080-\ufffc\ufffe-\U0010ffff]")
 _HIGH = re.compile(rb"[\xa8\xb8\xc0-\xff]")
 _LETTERS = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]")
@@ -63,7 +63,7 @@ def _by_content(raw: bytes) -> tuple[str, str | None, str]:
     sample = raw[:SAMPLE_BYTES]
     if b"\0" in sample and (encoding := _utf16_without_mark(sample)):
         return _with_losses(raw, encoding)
-    controls = len(_CONTROLS.findall(sample)) / (len(sample) or 1)
+    controls = (len(sample) - len(sample.translate(None, _CONTROLS))) / (len(sample) or 1)
     try:
         text = raw.decode()
     except UnicodeDecodeError:

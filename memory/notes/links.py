@@ -19,6 +19,8 @@ MAX_LINKS = 5_000
 """Per note. A generated index of everything is cut here; no written note comes near."""
 TYPED: frozenset[str] = frozenset(("causes", "fixes", "contradicts", "supersedes", "superseded_by"))
 
+_TYPED_WORDS = ("causes", "fixes", "contradicts", "supersede")
+
 _WIKILINK = re.compile(r"(!?)\[\[([^\[\]\n]{1,1000})\]\]")
 _MARKDOWN_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\(\s*<?([^()<>\n]+?)>?(?:\s+\"[^\"\n]*\")?\s*\)")
 _TYPED_LINE = re.compile(
@@ -66,6 +68,9 @@ def of_body(masked: str, inlines: Iterable[Inline], first_line: int) -> Iterator
 
 def _typed_spans(masked: str) -> dict[int, LinkKind]:
     """Line (from 0) -> relation, for lines that say a relation and nothing else."""
+    lowered = masked.lower()
+    if not any(kind in lowered for kind in _TYPED_WORDS):
+        return {}
     return {
         masked.count("\n", 0, match.start()): cast("LinkKind", re.sub(r"[ -]", "_", match["kind"].lower()))
         for match in _TYPED_LINE.finditer(masked)
@@ -126,6 +131,8 @@ def _relations(value: Any) -> Iterator[Link]:
 
 def _related(kind: LinkKind, value: Any, *, plain: bool = True) -> Iterator[Link]:
     """Links in a value. ``plain``: a text without any link syntax is a target itself."""
+    if not plain and isinstance(value, str) and "[" not in value:
+        return
     for text in frontmatter.texts(value):
         found = False
         for match in _WIKILINK.finditer(text):

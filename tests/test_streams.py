@@ -124,6 +124,20 @@ def test_superseded_text_is_found_in_the_past_only(index, find):
     assert find("march", past_too=True).scores["march"]
 
 
+def test_edits_do_not_inflate_scores(index, find):
+    """A note scores the same whether the index was just built or has seen every note rewritten many times."""
+    texts = {f"n{i}.md": f"common words and word{i % 5} here" for i in range(12)}
+    index.write_all(texts)
+    fresh = find("word3").scores["word3"]
+    for turn in range(6):
+        index.later(1)
+        index.write_all({path: f"{text} {turn}" for path, text in texts.items()})
+    index.later(1)
+    index.write_all(texts)
+    again = find("word3").scores["word3"]
+    assert sorted(again.values()) == pytest.approx(sorted(fresh.values()), rel=0.05)
+
+
 def test_versions_are_current_in_their_interval(index):
     """``notes_at`` gives the version that stood at that time, and nothing of files that were not there."""
     index.write("a.md", "# First")

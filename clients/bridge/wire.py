@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = 15 * 1024 * 1024
+"""Below the daemon's own cap of 16 MiB: what passes here passes there, and is not sent again and again."""
 META = "io.modelcontextprotocol/"
 CONNECTION_CLOSED = -32000
 """What the SDK answers calls in flight with when its process is told to stop: not an answer, the call is sent again."""

@@ -75,7 +75,7 @@ def drop_blobs(text: str) -> tuple[str, int]:
     def name(match: re.Match[str]) -> str:
         nonlocal count
         run = match.group()
-        if len(set(run[:512])) < 20:  # a ruler of zeros is not a file
+        if len(set(run[:512])) < 12:  # a ruler of zeros is not a file
             return run
         count += 1
         return f"[blob: {len(run)} chars]"

@@ -43,7 +43,7 @@ EXISTING: dict[str, dict[str, str]] = {
     "claude-desktop": {".config/Claude/claude_desktop_config.json": '{"mcpServers": {"a": {"command": "b"}}, "z": 1}'},
     "windsurf": {".codeium/windsurf/mcp_config.json": "\n"},
     "zed": {".config/zed/settings.json": '// Zed\n//\n{\n  "vim_mode": true, // yes\n  "languages": {\n    "C": {}\n  }\n}\n'},
-    "goose": {".config/goose/config.yaml": "# g\nGOOSE_MODEL: x\nextensions:\n  # mine\n  developer:\n    enabled: true\nother: 1\n"},
+    "goose": {".config/goose/config.yaml": "# g\nMODEL: x\nextensions:\n  # mine\n  developer:\n    enabled: true\nother: 1\n"},
 }  # fmt: skip
 
 

@@ -196,14 +196,16 @@ STAY = [
     '{"input_tokens": 1024, "output_tokens": 99}', "token_count = 512", "password: str", "password: required",
     "token = os.environ['TOKEN']", "api_key = settings.api_key", "password=$DB_PASSWORD", "password=${DB_PASSWORD}",
     "the token was rejected by the server", "secret sauce", "keyboard: qwerty", "primary_key=True", "sort_key: created_at",
-    "docker run -u 1000:1000 image", "docker run --user 1000:1000 image", "http://localhost:8080/@scope/pkg", "sk-circle-fade-dot-wrapper",
+    "docker run -u 1000:1000 image", "docker run --user 1000:1000 image",
+    "http://localhost:8080/@scope/pkg", "sk-circle-fade-dot-wrapper",
     "git clone git@github.com:owner/repo.git", "basic understanding of things", "the bearer of bad news",
     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "task-management-system-v2-2024",
     "npm_config_registry", "npm_lifecycle_event", "pypi-publish", "hf_hub_download", "SG.x", "tokenizer.json",
     "if token == expected_token:", "def get_token(self) -> str:", "credentials: include", "cookie: chocolate chips",
     "--max-tokens 4000 --tokenizer path/to/tokenizer", "--no-password", "author: me", "2026-11-30T09:00:00.000Z",
     "src/auth/token_service.py:120: error", "secret_name: db-creds", "password_field: user_pw", "authorization: required",
-    "class TokenBucket(object): pass", "key: value", "api.tokens.list()", "1//2 == 0", "<privateKey>", "test_password_reset PASSED",
+    "class TokenBucket(object): pass", "key: value", "api.tokens.list()",
+    "1//2 == 0", "<privateKey>", "test_password_reset PASSED",
 ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ BRIEF_LIMIT_MS = 215
 STDIN_MS = 90
 ACK_MS = 95
 """For connecting, sending and the acknowledgement: leaves time to redact and spool."""
-LEFTOVER_S = 5.0
+LEFTOVER_S = 30.0
 """How long the child that outlives us may take to write the spool file."""
 MAX_BYTES = 15 * 1024 * 1024
 """Just below the daemon's longest line."""
@@ -284,7 +284,7 @@ def receive(sock: Any, hook: Hook, until_ms: float) -> bytes:
         if not left:
             raise TimeoutError
         sock.settimeout(left)
-        part = sock.recv(1 << 16)
+        part: bytes = sock.recv(1 << 16)
         parts += part
         if not part or b"\n" in part:
             return parts.partition(b"\n")[0]
@@ -304,7 +304,7 @@ def _object(fields: Json) -> str:
 
 def arm(seconds: float) -> None:
     """From ``seconds`` on, the agent waits no longer."""
-    import _signal
+    import _signal  # type: ignore[import-not-found]  # ``signal`` would bring ``enum``
 
     def ring(signum: int, frame: object) -> None:
         try:

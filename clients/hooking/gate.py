@@ -85,9 +85,7 @@ def policy_of(marker: str, home: str, data: str) -> Policy:
     """The policy in a marker file."""
     from recalld.memory.capture import policy
 
-    raw = _cached(marker, data, place.read_marker)
-    root = os.path.dirname(marker)
-    return policy.Policy(root, error=raw) if isinstance(raw, str) else policy.read(raw, root, home)
+    return policy.read(_cached(marker, data, place.read_marker), os.path.dirname(marker), home)
 
 
 def config_table(data: str) -> dict[str, Any]:

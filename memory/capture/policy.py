@@ -53,6 +53,8 @@ def read(raw: object, root: str, home: str) -> Policy:
     Keys: ``project = "name"``, ``[capture] enabled = false``, ``ignore_paths = ["secrets/**"]``; ``[briefing] enabled``,
     ``max_chars``. Unknown keys are an error, since a misspelt exclusion would exclude nothing.
     """
+    if isinstance(raw, str):
+        return Policy(root, error=raw)  # why it could not be parsed
     if not isinstance(raw, dict):
         return Policy(root, error="is not a table")
     project, capture, briefing = raw.get("project", ""), raw.get("capture", {}), raw.get("briefing", {})

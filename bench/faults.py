@@ -42,6 +42,7 @@ SESSION = "bench-faults"
 CONFIG = "[supervisor]\nbeat_timeout_s = 5.0\n[watcher]\nsweep_s = 5.0\n"
 WORDS = ("harbour", "crane", "ledger", "signal", "archive", "turbine", "orchard", "compass", "lantern", "meadow")
 ANSWER_S = 15.0
+ROOM_BYTES = 1_000_000
 
 
 class Load:
@@ -133,7 +134,8 @@ class Load:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 text = json.dumps(payload(self, token)).encode()
                 done = subprocess.run(command, input=text, env=self.daemon.environ, timeout=10, check=False)
-                if done.returncode == 0:
+                # The client ends with 0 whatever happens; on a full disk it can neither deliver nor spool.
+                if done.returncode == 0 and shutil.disk_usage(self.daemon.paths.data).free > ROOM_BYTES:
                     self.acknowledged.add(token)
 
 

@@ -94,3 +94,12 @@ def _pretty() -> bool:
 __all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "print_json"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+def complete(value: Any) -> Any:
+    """A message with every field, for scripts: on the wire fields that have their default are left out."""
+    if isinstance(value, msgspec.Struct):
+        return {field.name: complete(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+    if isinstance(value, list | tuple):
+        return [complete(each) for each in value]
+    return {key: complete(each) for key, each in value.items()} if isinstance(value, dict) else value

@@ -11,7 +11,7 @@ import click
 
 from ...protocol.envelope import ProtocolError, Unavailable
 from ...protocol.messages.capture import EventPage, EventRow, SessionEvents
-from .context import Cli, Failed, clean, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, print_json
 
 POLL_S = 0.5
 TEXT_CHARS = 160
@@ -45,7 +45,7 @@ def events(cli: Cli, session: str, kinds: tuple[str, ...], query: str, limit: in
         while True:
             for row in page.items:
                 seen = max(seen, row.seq)
-                print_json(row) if as_json else print_row(row)
+                print_json(complete(row)) if as_json else print_row(row)
             if not follow:
                 return
             if not page.items:

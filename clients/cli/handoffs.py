@@ -16,7 +16,7 @@ from ...protocol.messages.capture import (
     Handoffs,
     Place,
 )
-from .context import Cli, Failed, clean, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, print_json
 from .pages import here, project_option
 
 
@@ -36,7 +36,7 @@ def list_(cli: Cli, all_projects: bool, limit: int, project: str, as_json: bool)
     reply = cli.ask("writer", HandoffList(place=here(project), all_projects=all_projects, limit=limit))
     assert isinstance(reply, Handoffs)
     if as_json:
-        print_json(reply.items)
+        print_json(complete(reply.items))
         return
     for each in reply.items:
         kind = "auto" if each.automatic else "manual"
@@ -119,14 +119,14 @@ def new(
     if reply.handoff is None:
         raise Failed("the handoff was not opened")
     if as_json:
-        print_json(reply.handoff)
+        print_json(complete(reply.handoff))
     else:
         click.echo(f"{reply.handoff.id} waits for the next agent in project {reply.project.name}", err=True)
 
 
 def _print(found: Handoff, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(complete(found))
         return
     click.echo(
         clean(handoff_text(found)).strip().replace("it becomes yours with your first prompt.", f"state {found.state}.")

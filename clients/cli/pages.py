@@ -19,7 +19,7 @@ from ...protocol.messages.capture import (
     ReadPage,
     WritePage,
 )
-from .context import Cli, Failed, clean, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, print_json
 
 PAGE_MS = 15_000
 
@@ -46,7 +46,7 @@ def read(cli: Cli, path: str, project: str, as_json: bool) -> None:
     reply = cli.ask("writer", ReadPage(path=path, place=here(project)), PAGE_MS)
     assert isinstance(reply, PageText)
     if as_json:
-        print_json(reply)
+        print_json(complete(reply))
     elif not reply.not_found:
         click.echo(clean(reply.text) if sys.stdout.isatty() else reply.text, nl=not reply.text.endswith("\n"))
     if reply.not_found:
@@ -95,7 +95,7 @@ def write(
     reply = cli.ask("writer", message, PAGE_MS)
     assert isinstance(reply, PageWritten)
     if as_json:
-        print_json(reply)
+        print_json(complete(reply))
     if reply.twin:
         raise Failed(
             f"nothing was written: {reply.twin} seems to be the same page; write that one, or give another title"
@@ -118,7 +118,7 @@ def rm(cli: Cli, path: str, expect_hash: str, project: str, as_json: bool) -> No
     reply = cli.ask("writer", DeletePage(path=path, place=here(project), expect_hash=expect_hash), PAGE_MS)
     assert isinstance(reply, PageDeleted)
     if as_json:
-        print_json(reply)
+        print_json(complete(reply))
     elif reply.existed:
         click.echo(f"removed {reply.path} (project {reply.project.name})", err=True)
     else:
@@ -136,7 +136,7 @@ def log(cli: Cli, path: str, limit: int, project: str, as_json: bool) -> None:
     reply = cli.ask("writer", PageLog(path=path, place=here(project), limit=limit), PAGE_MS)
     assert isinstance(reply, PageHistory)
     if as_json:
-        print_json(reply)
+        print_json(complete(reply))
         return
     for version in reply.versions:
         click.echo(f"{version.commit[:10]}  {version.at}  {clean(version.author)}: {clean(version.subject)}")

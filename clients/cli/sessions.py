@@ -17,7 +17,7 @@ from ...protocol.messages.capture import (
     SessionList,
     Sessions,
 )
-from .context import Cli, Failed, clean, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, print_json
 from .events import print_row
 from .pages import here
 
@@ -39,7 +39,7 @@ def list_(cli: Cli, limit: int, only_here: bool, as_json: bool) -> None:
     reply = cli.ask("writer", SessionList(place=here(), all_projects=not only_here, limit=limit))
     assert isinstance(reply, Sessions)
     if as_json:
-        print_json(reply.items)
+        print_json(complete(reply.items))
         return
     for each in reply.items:
         state = "live" if not each.ended_ms else duration(each.last_ms - each.started_ms) or "0s"
@@ -70,7 +70,7 @@ def show(cli: Cli, id: str, with_events: bool, limit: int, as_json: bool) -> Non
     info = next((each for each in listed.items if each.id == reply.session), None)
     page = cli.paths.wiki / info.page if info is not None and info.page else None
     if as_json:
-        print_json({"session": info, "events": reply.items, "total": reply.total})
+        print_json(complete({"session": info, "events": reply.items, "total": reply.total}))
     elif page is not None and page.exists() and not with_events:
         click.echo(clean(page.read_text(encoding="utf-8", errors="replace")), nl=False)
     else:
@@ -119,7 +119,7 @@ def brief(cli: Cli, project: str, host: str, max_chars: int, as_json: bool) -> N
     reply = cli.ask("writer", Brief(place=Place(cwd=place.cwd, project=project, host=host), max_chars=max_chars))
     assert isinstance(reply, Briefing)
     if as_json:
-        print_json(reply)
+        print_json(complete(reply))
     elif reply.text:
         click.echo(clean(reply.text))
     else:

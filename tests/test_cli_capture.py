@@ -1,0 +1,114 @@
+"""The capture commands against a real daemon, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .capturing import FIRST_MS, ended, prompt, ran
+from .harness import Daemon
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
+    daemon = Daemon(folder, {"RECALLD_EMBEDDER__MODEL": "none"})
+    root = folder / "acme-widgets"
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    daemon.start()
+    lines = [prompt("session-one", root, "Why does the gear slip?"), ran("session-one", root, "make test", at_ms=FIRST_MS + 1000),
+             ended("session-one", root, FIRST_MS + 2000)]  # fmt: skip
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(daemon.paths.socket("events")))
+        answers = client.makefile("rb")
+        for line in lines:
+            client.sendall(json.dumps(line).encode() + b"\n")
+            assert json.loads(answers.readline())["ok"]
+    daemon.settle()
+    yield daemon
+    daemon.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def recalld(daemon: Daemon, *arguments: str, given: str = "", code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "recalld.clients.cli", *arguments], env=daemon.environ, cwd=daemon.folder / "acme-widgets",
+        input=given, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def as_json(daemon: Daemon, *arguments: str, given: str = "") -> Any:
+    return json.loads(recalld(daemon, *arguments, "--json", given=given))
+
+
+def test_sessions(daemon: Daemon) -> None:
+    """Listed, shown as page and as events."""
+    [listed] = as_json(daemon, "session", "list", "--here")
+    assert (listed["id"], listed["project"]) == ("session-one", "acme-widgets")
+    assert "# Why does the gear slip?" in recalld(daemon, "session", "show", "session-one")
+    assert "make test" in recalld(daemon, "session", "show", "session-one", "--events")
+    assert "no session" in recalld(daemon, "session", "show", "nonsense", code=1)
+
+
+def test_pages(daemon: Daemon) -> None:
+    """Written from stdin, read, its history, removed."""
+    written = as_json(daemon, "page", "write", "gear", "--kind", "gotcha", "--tag", "gears", given="It slips.\n")
+    assert written["path"] == "gotchas/gear.md"
+    assert "It slips." in recalld(daemon, "page", "read", "gotchas/gear")
+    assert "recalld" in recalld(daemon, "page", "log", "gotchas/gear")
+    recalld(daemon, "page", "rm", "gotchas/gear")
+    assert "there is no page" in recalld(daemon, "page", "read", "gotchas/gear", code=1)
+
+
+def test_handoffs_and_briefing(daemon: Daemon) -> None:
+    """One by rule, one by hand; the briefing shows the manual one; claimed once, then gone."""
+    made = as_json(daemon, "handoff", "new", "Grease the gear", "--next", "buy grease")
+    assert {each["state"] for each in as_json(daemon, "handoff", "list")} == {"open"}
+    assert "Grease the gear" in recalld(daemon, "brief", "--host", "codex")
+    assert "buy grease" in recalld(daemon, "handoff", "show", made["id"])
+    assert as_json(daemon, "handoff", "accept", made["id"])["state"] == "accepted"
+    assert "not open" in recalld(daemon, "handoff", "accept", made["id"], code=1)
+    assert "no open handoff" in recalld(daemon, "handoff", "cancel", made["id"], code=1)
+
+
+def test_events_and_spool(daemon: Daemon) -> None:
+    """The last events, by kind and by word; an empty spool says so; a dead letter is shown with its reason and put back."""
+    assert recalld(daemon, "events", "-n", "1").count("\n") == 1
+    assert "gear slip" in recalld(daemon, "events", "--kind", "user-prompt")
+    assert "make test" in recalld(daemon, "events", "--query", "make")
+    dead = daemon.paths.dead_letters
+    dead.mkdir(parents=True, exist_ok=True)
+    (dead / "1-1-1.json").write_text("{nope")
+    (dead / "1-1-1.json.reason").write_text("no line of a hook client\n")
+    assert as_json(daemon, "spool")["refused"][0]["reason"] == "no line of a hook client"
+
+
+def test_import(daemon: Daemon) -> None:
+    """Files are imported once; a second run has nothing to do."""
+    source = Path(__file__).parent / "golden" / "hooks" / "rollout.codex.jsonl"
+    first = as_json(daemon, "import", "codex", str(source))
+    assert first["stored"] >= 4
+    again = as_json(daemon, "import", "codex", str(source))
+    assert (again["files"], again["unchanged"]) == (0, 1)
+
+
+def test_purge(daemon: Daemon) -> None:
+    """Gone everywhere, and the report says from where."""
+    report = as_json(daemon, "session", "purge", "session-one", "--yes")
+    assert report["journal"].endswith("entries")
+    assert "session-one" not in recalld(daemon, "session", "list")

@@ -144,11 +144,19 @@ class Watcher:
 
 
 def wanted_vaults(config: Config, paths: Paths) -> dict[str, Vault]:
-    """The folders to watch by real path: as configured, each once, and the wiki if it is there."""
+    """The folders to watch by real path, each once and under a name of its own: as configured, and the wiki if it is there."""
     wanted: dict[str, Vault] = {}
+    names = {"wiki"}
     for entry in config.vaults:
         root = os.path.realpath(os.path.expanduser(entry.path))
-        wanted.setdefault(root, Vault(root=root, name=entry.name or os.path.basename(root) or root))
+        if root in wanted:
+            continue
+        folder, name = os.path.split(root)
+        name = entry.name or name or root
+        if name in names:
+            name = f"{os.path.basename(folder)}/{name}"
+        names.add(name)
+        wanted[root] = Vault(root=root, name=name)
     if paths.wiki.is_dir():
         root = os.path.realpath(paths.wiki)
         wanted[root] = Vault(root=root, name="wiki", kind="wiki")

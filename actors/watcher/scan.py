@@ -27,6 +27,8 @@ SF_DATALESS = 0x40000000
 """st_flags on macOS: the file's bytes are in the cloud only, and opening it would wait for them."""
 RACY_NS = 20_000_000
 """A file that changed this shortly before it was read may change again within the same clock tick of its file system."""
+INLINE_BYTES = 4096
+"""Smaller files may be kept in the inode: having no blocks says nothing about them."""
 MAX_UNREADABLE = 200
 IGNORE_FILE_BYTES = 1_000_000
 
@@ -180,7 +182,7 @@ class Scanner:
         else:
             if info.st_blocks:
                 self._blocks_reported = True
-            elif info.st_size and sys.platform != "darwin":
+            elif info.st_size > INLINE_BYTES and sys.platform != "darwin":
                 look.dataless.append(path)
             look.files[path] = stat_of(info)
 

@@ -29,7 +29,7 @@ from .scan import MAX_UNREADABLE, Scanner
 
 HOLD_S = 0.1
 """A file that is missing is looked for again after this long: many programs save by moving the old file away first."""
-READ_DEADLINE_S = 15.0
+READ_DEADLINE_S = 30.0
 """For one batch. A file whose read takes longer (a dead network mount) is set aside until the next sweep."""
 SCAN_DEADLINE_S = 120.0
 MAX_DIRTY = 10_000
@@ -37,7 +37,7 @@ MAX_DIRTY = 10_000
 ROOT_CHECK_S = 2.0
 """Between looks for a root that is gone: nothing tells that it is back."""
 REOPEN_SWEEPS = 10
-"""Every so many sweeps the index is asked again what it holds, in case it was replaced without a sign."""
+"""After the time of so many sweeps the index is asked again what it holds, in case it was replaced without a sign."""
 POLL_SHARE = 20
 """In poll mode a look may take one part in this many of the time."""
 
@@ -74,6 +74,7 @@ class VaultWatch:
         self._sweep_wanted = True
         self._failed = False
         self._root_gone = False
+        self._opened = self._told = 0.0
         self._resumed = anyio.Event()
         self._resumed.set()
 
@@ -232,8 +233,9 @@ class VaultWatch:
 
     async def _sweep(self) -> None:
         began, began_ms = time.perf_counter(), time.time_ns() // 1_000_000
-        if not self._index.is_open or self.sweeps % REOPEN_SWEEPS == 0:
+        if not self._index.is_open or anyio.current_time() - self._opened > REOPEN_SWEEPS * self._config.sweep_s:
             await self._index.open()
+            self._opened = anyio.current_time()
         self._dirty.clear()
         self._stuck.clear()
         racy, self._racy = self._racy, set()
@@ -244,12 +246,16 @@ class VaultWatch:
         self._root_gone = bool(seen.root_gone)
         plan = self._diff(seen, before, racy)
         self._vanished = plan.vanished
-        self.unreadable = dict(seen.unreadable)
+        unreadable_before, self.unreadable = self.unreadable, dict(seen.unreadable)
         await self._carry_out(plan, seen)
+        news = not plan.empty or plan.suspended != self.suspended or self.unreadable != unreadable_before
         self.suspended = plan.suspended
-        await self._index.swept(
-            time.time_ns() // 1_000_000, tuple(self.unreadable.items())[:MAX_UNREADABLE], self.suspended
-        )
+        # In poll mode a sweep may end every second, which is not worth a transaction each time.
+        if news or not self.mode.startswith("poll") or anyio.current_time() - self._told >= self._config.sweep_s:
+            await self._index.swept(
+                time.time_ns() // 1_000_000, tuple(self.unreadable.items())[:MAX_UNREADABLE], self.suspended
+            )
+            self._told = anyio.current_time()
         self.sweeps += 1
         self.swept_ms = began_ms
         self.last_sweep_ms = (time.perf_counter() - began) * 1000
@@ -261,7 +267,8 @@ class VaultWatch:
         seen = await self._in_thread(SCAN_DEADLINE_S, self._scanner.some, hints)
         if seen is None:
             return
-        plan = self._diff(seen, frozenset(), set())
+        plan = self._diff(seen, frozenset(), self._racy & hints)
+        self._racy -= hints
         if plan.suspended:
             self.suspended = plan.suspended
             self._sweep_wanted = True

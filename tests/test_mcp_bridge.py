@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp_stage import BRIDGE, DEADLINE_S, MODERN, Stage
+from recalld.clients.bridge.wire import Lines
 
 pytestmark = pytest.mark.process
 
@@ -309,3 +312,20 @@ def test_the_command_is_as_quick(stage: Stage) -> None:
     client.start()
     assert client.recall("ninja")["hits"]
     assert client.close() == (0, b"\n")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: b"\n" not in line), max_size=20), st.data())
+def test_lines_come_whole(lines: list[bytes], data: st.DataObject) -> None:
+    """However bytes are split on the way: the same lines in the same order, long ones reported once, blank ones dropped."""
+    cap = 20
+    stream, splitter = b"".join(line + b"\n" for line in lines), Lines(cap)
+    found: list[bytes | None] = []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += splitter.feed(stream[:size])
+        stream = stream[size:]
+    whole = [line + b"\n" for line in lines if not line.isspace()]
+    kept = [line for line in found if line is not None]
+    assert kept == [line for line in whole if line in kept]
+    assert {line for line in whole if len(line) <= cap} <= set(kept)
+    assert len(found) <= len(lines)

@@ -1,8 +1,11 @@
 """
 How fast notes become searchable, against the raw speed of the parts in the same run.
 
-    python bench/ingest.py [--notes 10000] [--json OUT]
+    python bench/ingest.py [--notes 10000] [--vectors] [--json OUT]
 
+parse: the parser alone, one thread. sqlite: the writer's own transaction on a bare connection, notes parsed before.
+text: a real daemon without a model, from the moment that the folder is added until every note is found by text.
+vectors (with ``--vectors``): the same with the packaged model, against the model's own batch speed on the same passages.
 ``made_notes`` and ``parse_speed`` are for other programs too: notes of a given length with what real ones have in them
 (frontmatter, headings, links, tags, a list, now and then code), always the same for the same seed.
 """
@@ -10,13 +13,26 @@ How fast notes become searchable, against the raw speed of the parts in the same
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from harness import running
+from recalld.actors.watcher.batches import MAX_NOTES
+from recalld.actors.writer.opening import open_database
+from recalld.actors.writer.records import notes as records
+from recalld.actors.writer.records import vaults
+from recalld.actors.writer.records.common import Rules
 from recalld.memory.notes.parse import parse
+from recalld.protocol.messages.common import FileStat
+from recalld.protocol.messages.index import NoteImage, OpenVault, UpsertNotes, Vault
 
 WORDS = (
     "the a of to and in is for that on with as was at by it from be this have or are not but had his they which one you were "
@@ -88,16 +104,87 @@ def parse_speed(notes: Sequence[tuple[str, bytes]]) -> dict[str, float]:
     }
 
 
+def sqlite_speed(notes: Sequence[tuple[str, bytes]], folder: Path) -> dict[str, float]:
+    """Notes per second that one connection stores, in transactions of the watcher's size."""
+    images = []
+    for number, (path, raw) in enumerate(notes):
+        note, chunks = parse(path, raw)
+        digest = hashlib.blake2b(raw, digest_size=16).digest()
+        images.append(
+            NoteImage(path=path, stat=FileStat(1, number, len(raw), 1), hash=digest, note=note, chunks=chunks)
+        )
+    conn = open_database(folder / "raw.sqlite").conn
+    began = time.perf_counter()
+    vault = vaults.open_vault(conn, OpenVault(vault=Vault(root=str(folder), name="raw")))
+    for start in range(0, len(images), MAX_NOTES):
+        batch = tuple(images[start : start + MAX_NOTES])
+        conn.execute("BEGIN IMMEDIATE")
+        records.upsert_notes(conn, UpsertNotes(vault_id=vault.vault_id, notes=batch), 1_700_000_000_000, Rules())
+        conn.execute("COMMIT")
+    took = time.perf_counter() - began
+    conn.close()
+    return {"notes_per_s": round(len(notes) / took, 1)}
+
+
+def daemon_speed(notes: Sequence[tuple[str, bytes]], *, vectors: bool) -> dict[str, float]:
+    """Notes per second from the moment that the folder is added until the last is in the index; memory at the end."""
+    model = "minilm" if vectors else "none"
+    with running(f"[embedder]\nmodel = '{model}'\n") as daemon:
+        more = daemon.folder / "more"
+        for path, raw in notes:
+            target = more / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(raw)
+        began = time.perf_counter()
+        with daemon.paths.config.open("a") as config:
+            config.write(f'\n[[vaults]]\npath = "{more}"\nname = "more"\n')
+        daemon.settle()
+        text_s = time.perf_counter() - began
+        report = {"notes_per_s": round(len(notes) / text_s, 1), "seconds": round(text_s, 2)}
+        if vectors:
+            began_vectors = time.perf_counter()
+            before = daemon.figure("writer", "pending_vectors")
+            while daemon.figure("writer", "pending_vectors") > 0:
+                time.sleep(0.5)
+            took = time.perf_counter() - began_vectors
+            report |= {"chunks_per_s": round(before / took, 1), "vector_seconds": round(took, 1)}
+        peaks = {name: _peak_mb(pid) for name, pid in {**daemon.pids(), "supervisor": daemon.status().pid}.items()}
+        report |= {f"peak_mb_{name}": peak for name, peak in peaks.items()}
+        report["peak_mb_sum"] = round(sum(peaks.values()), 1)
+        return report
+
+
+def _peak_mb(pid: int) -> float:
+    """Largest resident memory so far, in MB; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((round(int(line.split()[1]) / 1024, 1) for line in lines if line.startswith("VmHWM")), 0.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How fast notes become searchable.")
     parser.add_argument("--notes", type=int, default=2000)
     parser.add_argument("--words", type=int, default=300)
+    parser.add_argument("--vectors", action="store_true", help="also with the packaged model: takes minutes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     notes = [(path, text.encode()) for path, text in made_notes(options.notes, options.words)]
     parse_speed(notes[:200])
     report = {"parse": parse_speed(notes)}
     print("parse: {notes_per_s:,.0f} notes/s, {mb_per_s} MB/s, {chunks_per_s:,.0f} chunks/s".format(**report["parse"]))
+    with tempfile.TemporaryDirectory(prefix="r-") as folder:
+        report["sqlite"] = sqlite_speed(notes, Path(folder))
+    print(f"sqlite: {report['sqlite']['notes_per_s']:,.0f} notes/s")
+    report["text"] = daemon_speed(notes, vectors=False)
+    print(
+        f"text, whole daemon: {report['text']['notes_per_s']:,.0f} notes/s, "
+        f"{report['text']['peak_mb_sum']:.0f} MB peak in all processes"
+    )
+    if options.vectors:
+        report["vectors"] = daemon_speed(notes, vectors=True)
+        print(f"vectors, whole daemon: {report['vectors']['chunks_per_s']:,.0f} chunks/s")
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 

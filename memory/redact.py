@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from . import rules as engine
 from . import secret_kinds as kinds
 
 MARKER = b"[redacted:"
@@ -40,7 +41,7 @@ def redact(text: str, extra: Sequence[re.Pattern[str]] = (), allow: Sequence[str
     for _ in range(8):
         before = text
         for pattern in extra:
-            text = kinds.apply(text, "custom", pattern.finditer(text), kinds.whole, allow, counts)
+            text = engine.apply(text, "custom", pattern.finditer(text), engine.whole, allow, counts)
         for rule in rules:
             text = rule(text, allow, counts)
         if text == before:
@@ -80,7 +81,7 @@ def drop_blobs(text: str) -> tuple[str, int]:
         count += 1
         return f"[blob: {len(run)} chars]"
 
-    return kinds.compiled(_BLOB).sub(name, text), count
+    return engine.compiled(_BLOB).sub(name, text), count
 
 
 _BLOB = r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{256,}|(?:[A-Za-z0-9+/]{60,76}(?:\r?\n|\\n)){4,}[A-Za-z0-9+/]*)={0,2}"
@@ -92,7 +93,7 @@ _BLOB = r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{256,}|(?:[A-Za-z0-9+/]{60,76}(?:\r?
 def _private_tags(text: str, allow: Sequence[str], counts: dict[str, int]) -> str:
     spans: list[tuple[int, int]] = []
     opened = -1
-    for tag in kinds.compiled(r"(?i)<(/?)private>").finditer(text):
+    for tag in engine.compiled(r"(?i)<(/?)private>").finditer(text):
         if not tag[1]:
             opened = tag.start() if opened < 0 else opened
         elif opened >= 0 or not spans:
@@ -100,14 +101,14 @@ def _private_tags(text: str, allow: Sequence[str], counts: dict[str, int]) -> st
             opened = -1
     if opened >= 0:
         spans.append((opened, len(text)))
-    return kinds.replace_spans(text, spans, "private", counts)
+    return engine.replace_spans(text, spans, "private", counts)
 
 
 def _pem(text: str, allow: Sequence[str], counts: dict[str, int]) -> str:
     spans: list[tuple[int, int]] = []
     opened: re.Match[str] | None = None
     done = 0
-    for line in kinds.compiled(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+    for line in engine.compiled(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
         if line[1] == "BEGIN":
             if opened:
                 spans.append((opened.start(), _key_lines(text, opened.end(), line.start())))
@@ -117,12 +118,12 @@ def _pem(text: str, allow: Sequence[str], counts: dict[str, int]) -> str:
             done, opened = line.end(), None
     if opened:
         spans.append((opened.start(), _key_lines(text, opened.end(), len(text))))
-    return kinds.replace_spans(text, spans, "pem", counts)
+    return engine.replace_spans(text, spans, "pem", counts)
 
 
 def _key_lines(text: str, at: int, limit: int) -> int:
     """Where the key that begins at ``at`` ends when its last line was cut off: after the last base64 line, or header."""
-    line = kinds.compiled(r"(?:\s|\\[nr])*(?:[A-Za-z-]{4,20}: [^\n\\]{1,200}|\[blob: \d+ chars\]|[A-Za-z0-9+/=]+)")
+    line = engine.compiled(r"(?:\s|\\[nr])*(?:[A-Za-z-]{4,20}: [^\n\\]{1,200}|\[blob: \d+ chars\]|[A-Za-z0-9+/=]+)")
     while True:
         found = line.match(text, at, limit)
         if not found:
@@ -182,7 +183,7 @@ _DOT_STARTS = frozenset(("ssh", "aws", "kub", "gnu", "azu", "con", "atl"))
 _DOT_ENDS = frozenset(("sg", "vs", "vb", "vr", "dp", "29"))
 
 
-def _suspects(text: str) -> list[kinds.Rule]:
+def _suspects(text: str) -> list[engine.Rule]:
     """The rules that could find something, most specific first. This is what a clean text costs."""
     low = text.lower()
     makers: set[str] = set()
@@ -208,7 +209,7 @@ def _suspects(text: str) -> list[kinds.Rule]:
         makers.add("entra")
     if ":" in low and (":aa" in low or "bot" in low):
         makers.add("telegram")
-    rules: list[kinds.Rule] = []
+    rules: list[engine.Rule] = []
     if "private" in low:
         rules += (_private_tags, _pem)
     cores = [core for core in kinds.CORES if core in low]

@@ -18,7 +18,8 @@ from .hosts import HOSTS, Host, Setting
 from .plan import Change, InstallError, Target, forget_backup, installing, read, removing
 
 __all__ = [
-    "HOSTS", "Change", "Finding", "Host", "InstallError", "Setting", "forget_backup", "found_hosts", "installing", "present",
+    "HOSTS", "Change", "Finding", "Host", "InstallError", "Setting", "Target",
+    "forget_backup", "found_hosts", "installing", "present",
     "removing", "setting", "targets",
 ]  # fmt: skip
 

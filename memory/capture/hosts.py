@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from . import tools
+from . import outputs, tools
 
 KIND_BY_NAME = {
     "sessionstart": "session-start",
@@ -247,7 +247,7 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
         return
     seen.call_id = _text(nested, "tool_use_id", "tool_call_id", "toolUseId", "callID", "call_id", "toolCallId")
     given = next((nested[k] for k in ("tool_input", "toolArgs", "toolInput", "args", "input") if k in nested), None)
-    given = _opened(given)
+    given = outputs.opened(given)
     if given is None and flat.startswith("after"):
         given = {key: nested[key] for key in ("command", "file_path", "edits") if key in nested}
     seen.command = tools.command_of(given) if tools.family(seen.tool) in (tools.SHELL, tools.UNKNOWN) else ""
@@ -255,14 +255,14 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
     seen.duration_ms = _number(nested.get("duration_ms")) or _number(nested.get("duration"))
     if seen.kind != "post-tool-use":
         return
-    response = _opened(next((nested[key] for key in OUTPUT_KEYS if nested.get(key) is not None), None))
-    seen.output, seen.exit_code, failed = output_of(response)
+    response = outputs.opened(next((nested[key] for key in OUTPUT_KEYS if nested.get(key) is not None), None))
+    seen.output, seen.exit_code, failed = outputs.output_of(response)
     error = nested.get("error") or nested.get("error_message")
     if error:
         failed = True
-        seen.text = error if isinstance(error, str) else _dump(error)
+        seen.text = error if isinstance(error, str) else outputs.dump(error)
     if seen.exit_code is None:
-        seen.exit_code = _exit_code(seen.output) if seen.output else _exit_code(seen.text)
+        seen.exit_code = outputs.exit_code(seen.output) if seen.output else outputs.exit_code(seen.text)
     if failed or flat.endswith("failure") or seen.exit_code:
         seen.outcome = "error"
     else:
@@ -275,64 +275,11 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
         seen.output, seen.blobs = None, 1
 
 
-def output_of(response: object) -> tuple[str, int | None, bool | None]:
-    """
-    The text that a tool answered, its exit code, and whether it failed (None = it does not say).
-
-    Takes strings, content blocks, and the objects of Claude Code (stdout, stderr), Gemini (llmContent), Copilot
-    (textResultForLlm, resultType), Cursor (exitCode) and OpenCode (output, exit).
-    """
-    if response is None:
-        return "", None, None
-    if isinstance(response, str):
-        return response, None, None
-    if isinstance(response, list):
-        return flatten(response), None, None
-    if not isinstance(response, dict):
-        return str(response), None, None
-    failed: bool | None = None
-    for key in ("is_error", "isError", "interrupted"):
-        if isinstance(response.get(key), bool):
-            failed = bool(failed) or response[key]
-    if isinstance(response.get("success"), bool):
-        failed = bool(failed) or not response["success"]
-    result_type = response.get("resultType") or response.get("result_type")
-    if isinstance(result_type, str):
-        failed = bool(failed) or result_type not in ("success", "ok")
-    if response.get("error"):
-        failed = True
-    code = next(
-        (response[k] for k in ("exitCode", "exit_code", "exit", "code") if isinstance(response.get(k), int)), None
-    )
-    parts = [response[k] for k in ("stdout", "stderr") if isinstance(response.get(k), str) and response[k]]
-    if not parts:
-        keys = ("output", "llmContent", "textResultForLlm", "text_result_for_llm", "content", "text", "result", "error")
-        parts = [flatten(response[key]) for key in keys if response.get(key)][:1]
-    empty = "stdout" in response or "output" in response
-    return "\n".join(parts) or ("" if empty else _dump(response)), None if isinstance(code, bool) else code, failed
-
-
-def flatten(value: object) -> str:
-    """Text out of a string or of content blocks; images and other blocks only leave a word."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\n".join(part for part in (flatten(item) for item in value) if part)
-    if isinstance(value, dict):
-        if isinstance(value.get("text"), str):
-            return str(value["text"])
-        if value.get("type") in ("image", "audio", "file", "input_image") or "data" in value:
-            return f"[{value.get('type') or 'blob'}]"
-        if "content" in value:
-            return flatten(value["content"])
-    return "" if value is None else _dump(value)
-
-
 def _read_text(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
     if seen.text:
         return
     if seen.kind == "user-prompt":
-        seen.text = flatten(next((payload[key] for key in TEXT_KEYS if payload.get(key)), "")) or _first(
+        seen.text = outputs.flatten(next((payload[key] for key in TEXT_KEYS if payload.get(key)), "")) or _first(
             payload, TEXT_KEYS
         )
     elif seen.kind == "post-compaction":
@@ -344,7 +291,7 @@ def _read_text(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
         seen.text = _text(payload, "initialPrompt")
     elif seen.kind in ("stop", "other", "subagent-stop"):
         error = payload.get("error")
-        seen.text = error if isinstance(error, str) else _dump(error) if error else ""
+        seen.text = error if isinstance(error, str) else outputs.dump(error) if error else ""
         seen.outcome = "error" if error else seen.outcome
         if flat == "afteragentresponse":
             seen.assistant = _text(payload, "text")
@@ -394,39 +341,8 @@ def _nested_text(payload: Mapping[str, Any], nests: tuple[str, ...], keys: tuple
     return ""
 
 
-def _opened(value: object) -> object:
-    """A JSON object that a host sent as a string, else the value itself."""
-    if isinstance(value, str) and value[:1] in "{[" and value:
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            return value
-    return value
-
-
-def _dump(value: object) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, OverflowError):
-        return str(value)
-
-
 def _number(value: object) -> int:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12 else 0
-
-
-def _exit_code(output: str) -> int | None:
-    """The code in ``Exit code: 2`` or ``Process exited with code 2``, as Codex and Gemini write it near an output's ends."""
-    for part in (output[:400], output[-200:]):
-        low = part.lower()
-        for mark in ("exit code", "exited with code"):
-            at = low.find(mark)
-            if at >= 0:
-                digits = low[at + len(mark) : at + len(mark) + 8].lstrip(": ").split(None, 1)
-                number = digits[0].rstrip(".,;)") if digits else ""
-                if number.lstrip("-").isdigit():
-                    return int(number)
-    return None
 
 
 def _time(value: object) -> int:

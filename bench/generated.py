@@ -108,8 +108,10 @@ class _World:
         self.made = Made()
         pairs = [(first, last) for first in FIRST for last in LAST]
         self.people = [f"{first} {last}" for first, last in random_.sample(pairs, 44)]
-        self.services = random_.sample(SERVICES, 26)
-        self.purpose = dict(zip(self.services, random_.sample(PURPOSES, 26), strict=True))
+        self.services = random_.sample(SERVICES, 22)
+        purposes = random_.sample(PURPOSES, len(PURPOSES))
+        self.purpose = dict(zip(self.services, purposes, strict=False))
+        self.unserved = purposes[len(self.services) :]
         self.squad_of_service = {service: random_.choice(SQUADS) for service in self.services}
         self.store_of = {service: random_.choice(STORES) for service in self.services}
         self.lead = dict(zip(SQUADS, random_.sample(self.people, len(SQUADS)), strict=True))
@@ -265,6 +267,8 @@ class _World:
                 f"What is {person}'s shoe size?", f"Where did {person} spend the last holiday?", f"How much does {person} earn?",
                 f"What is the name of {person}'s dog?", f"Which blood group does {person} have?",
             )), [], [])  # fmt: skip
+        for _, other in self.unserved:
+            ask("absent_topic", self.either(f"What do we have to {other}?", f"Which service is there to {other}?"), [], [])
         known = {service for service, *_ in self.changed}
         for service in pick(sorted(set(self.services) - known), 8):
             ask("absent_attribute", self.random.choice((

@@ -1,14 +1,12 @@
-"""Coefficients of the confidence model: data, written by bench/fit_ranking.py."""
+"""Coefficients of the confidence models: data, written by bench/fit_ranking.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MODEL: dict[str, Any] = {
-    "bias": 0.5,
-    "weights": {"cosine": 1.0, "attributes": 1.0, "unknown": -3.0, "coverage": 0.5},
-    "means": {"cosine": 0.5, "attributes": 0.4, "unknown": 0.0, "coverage": 0.4},
-    "scales": {"cosine": 0.15, "attributes": 0.3, "unknown": 1.0, "coverage": 0.2},
+    "named": {"bias": -5.0, "cosine": 4.0, "attributes": 3.0, "residue": 5.0, "absent_words": -1.0, "unknown": -3.0},
+    "unnamed": {"bias": 0.3, "spread": 10.0, "unknown": -4.0},
     "threshold": 0.5,
     "provenance": "prior, not fitted",
 }

@@ -3,14 +3,15 @@ How likely it is that the hits contain the answer.
 
 Three different things look alike to a ranking: an answer in other words (no word in common, low cosines), a thing that the
 notes do not know (a name that occurs nowhere), and a known thing of which the asked fact is not written down (high scores,
-but nothing about the fact). So the confidence is a small logistic model over features that tell these apart; its
-coefficients are in ``calibration`` with where they were fitted.
+but nothing about the fact). So there are two small logistic models, one for questions that name something the notes know
+and one for the others, over features that tell these apart. The coefficients are in ``calibration``, with where they were
+fitted; a person's own are fitted by ``recalld eval calibrate``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,50 +20,65 @@ from .dense import Dense
 from .entities import Name
 from .lexical import Lexical
 from .query import Question
-from .types import Catalog, Evidence, TextEvidence
+from .types import Catalog, Evidence, TextEvidence, VectorEvidence
+
+NEAR_HITS = 5
+"""First hits that are looked into."""
+NAMED_NOTES = 3
+"""Notes per name that are looked into; a name on more notes is hardly a name."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the confidence rests on; each is 0…1 or about that."""
 
-    cosine: float
-    """Best sentence cosine among the first hits."""
-    lift: float
-    """How far the best sentence of the first hits stands out from the other sentences of its note."""
-    coverage: float
-    """Share of the question's IDF mass in the best hit and the note that brought it."""
-    attributes: float
-    """Share of the IDF mass outside names in one passage of the named notes or of a first hit."""
-    named: float
-    """1 when the question names something that the notes know."""
-    unknown: float
+    named: float = 0.0
+    """1 when the question names something that a note is about."""
+    unknown: float = 0.0
     """1 when it names something that occurs nowhere."""
-    margin: float
+    cosine: float = 0.0
+    """Best sentence cosine among the first hits."""
+    coverage: float = 0.0
+    """Share of the question's IDF mass in one of the first two hits."""
+    margin: float = 0.0
     """First score minus the mean of the next nine."""
-    apart: float
-    """1 - the largest share of the question's words that stand together in one passage, names included."""
+    spread: float = 0.0
+    """Best note cosine minus the mean of the next nine: whether one note stands out by meaning."""
+    attributes: float = 0.0
+    """Largest share of the asked-about words (IDF) in one passage of, about or linked with what is named."""
+    absent_words: float = 0.0
+    """Share of the asked-about words that occur nowhere."""
+    elsewhere: float = 0.0
+    """How much more of the asked-about words stands together in a passage about something else: known of others only."""
+    residue: float = 0.0
+    """Best sentence cosine of the question without the names, in the named notes and those hits that are linked with them."""
+    residue_gap: float = 0.0
+    """How much nearer the residue comes to some other note."""
+    lift: float = 0.0
+    """The same in the named notes alone, above the mean of their other sentences."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """Logistic regression: ``bias`` + sum of weight x (feature - mean) / scale."""
+    """Two logistic regressions over ``Features``: weights by feature name, and 'bias'."""
 
-    bias: float
-    weights: dict[str, float]
-    means: dict[str, float]
-    scales: dict[str, float]
+    named: dict[str, float]
+    unnamed: dict[str, float]
     threshold: float = 0.5
     provenance: str = ""
 
 
 def default_model() -> Model:
-    return msgspec.convert(calibration.MODEL, Model)
+    return _DEFAULT
+
+
+_DEFAULT = msgspec.convert(calibration.MODEL, Model)
 
 
 def estimate(features: Features, model: Model) -> float:
     """Probability, 0…1, that the hits contain the answer."""
-    total = model.bias
-    for name, weight in model.weights.items():
-        total += weight * (getattr(features, name) - model.means.get(name, 0.0)) / (model.scales.get(name) or 1.0)
+    weights = model.named if features.named else model.unnamed
+    total = weights.get("bias", 0.0) + sum(
+        weight * getattr(features, name) for name, weight in weights.items() if name != "bias"
+    )
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, total))))
 
 
@@ -76,81 +92,103 @@ def features(
     catalog: Catalog,
 ) -> Features:
     """Features of one answer; ``hits`` best first."""
-    first = list(hits[:5])
-    cosine, lift = _sentence_evidence(first, dense, evidence)
+    first = list(hits[:NEAR_HITS])
+    known = [name for name in question.names if name.source == "title"]
+    own = {note for name in known for note in name.notes[:NAMED_NOTES] if note in catalog.cards}
+    near = own | {edge.target for note in own for edge in catalog.out_edges(note)}
+    # Of the hits, those that are about what is named: others say the asked thing of something else.
+    about = own | {note for note in first if note in near or any(e.target in own for e in catalog.out_edges(note))}
     text = evidence.text
-    attributes = apart = coverage = unknown = 0.0
+    attributes = absent = elsewhere = coverage = unknown = 0.0
     if text is not None and lexical is not None:
-        named = {note for name in question.names for note in name.notes}
-        attributes = _attribute_share(question, lexical, text, evidence.note_of_chunk, {*first[:3], *named})
-        apart = 1.0 - _together(question, lexical, text, evidence.note_of_chunk, set(first))
         coverage = max((lexical.coverage.get(note, 0.0) for note in first[:2]), default=0.0)
         unknown = float(any(is_unknown(name, text) for name in question.names))
-    ordered = [scores[note] for note in hits[:10]]
-    rest = ordered[1:] or [0.0]
+        attributes, absent, elsewhere = _attributes(question, known, lexical, text, evidence.note_of_chunk, near)
+    residue, anywhere = _residue(question, evidence, about)
     return Features(
-        cosine=cosine,
-        lift=lift,
-        coverage=coverage,
-        attributes=attributes,
-        named=float(any(name.notes for name in question.names)),
+        named=float(bool(own)),
         unknown=unknown,
-        margin=(ordered[0] if ordered else 0.0) - sum(rest) / len(rest),
-        apart=apart,
+        cosine=max((_sentence(dense, note) for note in first[:3]), default=0.0),
+        coverage=coverage,
+        margin=_ahead([scores[note] for note in hits[:10]]),
+        spread=_ahead(sorted(dense.cosine.values(), reverse=True)[:10]),
+        attributes=attributes,
+        absent_words=absent,
+        elsewhere=elsewhere,
+        residue=residue,
+        residue_gap=max(0.0, anywhere - residue),
+        lift=_lift(question, evidence, own),
     )
 
 
 def is_unknown(name: Name, text: TextEvidence) -> bool:
-    """A capitalised name that no note has, and of which some word occurs nowhere or its words never occur together."""
+    """A capitalised name that no note has, and of which some word occurs nowhere or that never stands as it is said."""
     if name.source != "proper":
         return False
     words = [word for word in name.key.split() if word in text.df]
     if any(text.df[word] == 0 for word in words):
         return True
-    passages = [set(text.scores.get(word, ())) for word in words]
-    return len(words) > 1 and not set.intersection(*passages)
+    phrase = text.scores.get(f"“{name.key}”")
+    return len(words) > 1 and phrase is not None and not phrase
 
 
-def _sentence_evidence(hits: Sequence[int], dense: Dense, evidence: Evidence) -> tuple[float, float]:
-    cosine, lift = 0.0, 0.0
-    if evidence.vector is None:
-        return cosine, lift
-    for note in hits[:3]:
-        match = dense.match.get(note)
-        if match is None:
-            continue
-        probe = dense.probe.get(note)
-        cosine = max(cosine, match.sentence_cos, probe.sentence_cos if probe else 0.0)
-        all_of_note = sorted((c for *_, c in evidence.vector.sentences(note)), reverse=True)
-        if len(all_of_note) > 1:
-            rest = all_of_note[1:]
-            lift = max(lift, all_of_note[0] - sum(rest) / len(rest))
-    return cosine, lift
+def _ahead(ordered: Sequence[float]) -> float:
+    rest = ordered[1:]
+    return ordered[0] - sum(rest) / len(rest) if rest else 0.0
 
 
-def _attribute_share(
-    question: Question, lexical: Lexical, text: TextEvidence, note_of: Mapping[int, int], notes: set[int]
-) -> float:
-    """Largest share of the asked-about words (by IDF) in one passage of ``notes``; 1.0 when nothing but names is asked."""
+def _sentence(dense: Dense, note: int) -> float:
+    match = dense.match.get(note)
+    return match.sentence_cos if match else 0.0
+
+
+def _attributes(
+    question: Question,
+    known: Sequence[Name],
+    lexical: Lexical,
+    text: TextEvidence,
+    note_of: Mapping[int, int],
+    notes: set[int],
+) -> tuple[float, float, float]:
+    """``attributes``, ``absent_words`` and ``elsewhere`` of Features; (1, 0, 0) when only names are asked."""
     terms = [term.text for term in question.attributes if term.text in lexical.idf]
     mass = sum(lexical.idf[term] for term in terms)
     if not mass:
-        return 1.0
+        return 1.0, 0.0, 0.0
+    about: set[int] = set()
+    for name in known:
+        passages = [set(text.scores[word]) for word in name.key.split() if word in text.scores]
+        about |= set.intersection(*passages) if passages else set()
     shares: dict[int, float] = {}
     for term in terms:
         for chunk in text.scores.get(term, {}):
-            if note_of.get(chunk) in notes:
-                shares[chunk] = shares.get(chunk, 0.0) + lexical.idf[term] / mass
-    return max(shares.values(), default=0.0)
+            shares[chunk] = shares.get(chunk, 0.0) + lexical.idf[term] / mass
+    here = max(
+        (share for chunk, share in shares.items() if not known or chunk in about or note_of.get(chunk) in notes),
+        default=0.0,
+    )
+    absent = sum(lexical.idf[term] for term in terms if text.df.get(term, 0) == 0) / mass
+    return here, absent, max(shares.values(), default=0.0) - here
 
 
-def _together(
-    question: Question, lexical: Lexical, text: TextEvidence, note_of: Mapping[int, int], notes: set[int]
-) -> float:
-    mass = sum(lexical.idf.values()) or 1.0
-    shares: dict[int, float] = {}
-    for term, weight in lexical.idf.items():
-        for chunk in text.scores.get(term, {}):
-            if note_of.get(chunk) in notes:
-                shares[chunk] = shares.get(chunk, 0.0) + weight / mass
-    return max(shares.values(), default=0.0)
+def _residue(question: Question, evidence: Evidence, notes: Iterable[int]) -> tuple[float, float]:
+    """Best sentence cosine of the residue in ``notes``, and in the notes nearest to it."""
+    vector = _residue_vector(question, evidence)
+    if vector is None:
+        return 0.0, 0.0
+    here, anywhere = (
+        max((match.sentence_cos for note in group if (match := vector.get(note)) is not None), default=0.0)
+        for group in (notes, vector.top(3))
+    )
+    return here, anywhere
+
+
+def _lift(question: Question, evidence: Evidence, notes: Iterable[int]) -> float:
+    vector = _residue_vector(question, evidence)
+    if vector is None:
+        return 0.0
+    return max((_ahead(sorted((c for *_, c in vector.sentences(note)), reverse=True)) for note in notes), default=0.0)
+
+
+def _residue_vector(question: Question, evidence: Evidence) -> VectorEvidence | None:
+    return evidence.probes[0] if question.probes and evidence.probes else None

@@ -43,7 +43,11 @@ def read(
     cards = catalog.cards
     total = max(1, text.chunks_total)
     # A word that occurs but was not searched (too common) tells nothing; one that occurs nowhere does.
-    terms = [term.text for term in question.terms if term.text in text.scores or text.df.get(term.text) == 0]
+    terms = [
+        term.text
+        for term in question.terms
+        if (term.text in text.scores or text.df.get(term.text) == 0) and not term.text.startswith("“")
+    ]
     idf = {term: math.log1p((total - min(df, total) + 0.5) / (df + 0.5)) for term in terms for df in (_df(text, term),)}
     framing = {term.text for term in question.terms if term.stem in SCAFFOLD and term.stem not in question.name_stems}
     idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}

@@ -15,20 +15,18 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Defaults of ``config.recall.ranking``. "prior": from published or earlier work; "fitted": bench/fit_ranking.py."""
 
     # Vectors: cosine of a note = weighted mean of these three.
-    dense_note: Weight = 0.5
+    dense_note: Weight = 0.6
     """Mean of the note's passages. prior: note and best sentence in equal parts beat either alone."""
-    dense_chunk: Weight = 0.0
+    dense_chunk: Weight = 0.15
     """The best passage."""
     dense_sentence: Weight = 0.5
     """The best sentence."""
     dense_floor: Weight = 0.1
     """Cosine that means nothing: unrelated English sentences score about this with MiniLM."""
     dense_weight: Weight = 1.0
-    probe_weight: Weight = 0.9
-    """How much of a clause's similarity counts as the question's."""
 
     # Full text.
-    text_weight: Weight = 1.0
+    text_weight: Weight = 0.5
     text_k1: Weight = 1.2
     text_b: Weight = 0.4
     """Length normalisation of whole notes."""
@@ -36,7 +34,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Share of the best passage in a note's text score; the rest is the whole note as one document."""
     text_framing: Weight = 0.3
     """Weight of words that frame a question ("which *kind* of", "*mentioned*") against those that name its object."""
-    text_gate: Weight = 0.25
+    text_gate: Weight = 0.35
     """IDF coverage of the best note below which words have no full vote. prior: paraphrases stay under 0.21."""
     text_gate_width: Weight = 0.15
     """Coverage over which the vote grows from nothing to full, ending at ``text_gate`` + this."""
@@ -55,15 +53,18 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     entity_limit: Weight = 10.0
     """Tens of notes: a name on more notes than 10 x this tells nothing."""
 
+    kind_weight: Weight = 0.2
+    """Bonus of a note whose kind the question mentions ("which *project* …")."""
+
     # Links.
     graph_weight: Weight = 1.0
     graph_seeds: Weight = 3.0
     """Notes from which votes spread. prior: 1 to 5 makes no difference."""
     graph_decay: Weight = 0.95
     """Share of a seed's score that a neighbour can get. prior: plateau 0.9-1.0."""
-    graph_own: Weight = 0.4
+    graph_own: Weight = 0.3
     """Part of the vote that depends on the neighbour's own similarity. prior: plateau 0.2-0.4."""
-    graph_in: Weight = 0.0
+    graph_in: Weight = 0.3
     """In-links, relative to out-links. prior: hub notes make them harmful as seeds' votes."""
     graph_markdown: Weight = 1.0
     graph_embed: Weight = 1.0
@@ -72,12 +73,14 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     graph_degree: Weight = 0.0
     """Exponent on the number of out-links of the seed, beyond ``graph_degree_free``."""
     graph_degree_free: Weight = 8.0
-    graph_kind: Weight = 0.3
+    graph_kind: Weight = 0.6
     """Bonus for a neighbour whose kind the question mentions ("which *tool* …")."""
 
     # Time.
     superseded_factor: Weight = 0.65
     """A replaced note, unless the question asks for history. prior: ai-memory's belief factor."""
+    history_factor: Weight = 1.15
+    """A replaced note when the question asks for history ("the original …", "what was it before")."""
     current_margin: Weight = 0.02
     """"Current X": the replacement is ranked at least this share above what it replaces."""
     period_weight: Weight = 0.3
@@ -87,13 +90,21 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     recency_days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
 
     # Standing.
-    authority_strength: Weight = 0.3
+    authority_strength: Weight = 0.1
     """Exponent on the authority factor (0.55-1.50); 1 = as ai-memory, 0 = off."""
 
     # The sentence that answers.
     sentence_words: Weight = 0.5
     sentence_cosine: Weight = 1.0
-    sentence_type: Weight = 0.15
+    sentence_names: Weight = 0.2
+    """Weight of the words of names against the others: the note is about the name, the sentence about what is asked."""
+    sentence_names_linked: Weight = 0.0
+    """The same in a note that a link brought: it is not about that name."""
+    sentence_linked_cosine: Weight = 0.25
+    """There, similarity to the whole question counts this much."""
+    sentence_kind: Weight = 0.1
+    """A link to a note of the kind that is asked for."""
+    sentence_type: Weight = 0.3
     """A date where a date is asked for, a number, a name …"""
 
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9

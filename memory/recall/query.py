@@ -1,4 +1,4 @@
-"""What a question asks for, read from its words alone: names, intent, time, wanted kind of answer, clauses to embed."""
+"""What a question asks for, read from its words alone: names, intent, time, wanted kind of answer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from .types import Catalog
 Intent = Literal["name", "exact", "keywords", "question", "sessions"]
 Time = Literal["", "current", "history", "recent", "when"]
 Wants = Literal["", "date", "person", "number", "place", "reason"]
-
-MAX_PROBES = 2
-"""Clauses that are embedded beside the question: each costs one run of the model, 3-6 ms."""
 
 _CURRENT = re.compile(
     r"\b(current(ly)?|now(adays)?|latest|newest|most recent|up[- ]to[- ]date|today|at present|as of now|still|these days"
@@ -69,10 +66,6 @@ _EXACT = re.compile(
     r"|\b[A-Z][A-Z0-9]+-\d+\b|#\d+\b|\b[a-z]+[A-Z]\w+\b|\b(?=[0-9a-f]*\d)[0-9a-f]{7,40}\b|\b\w+\(\)|--?[a-z][\w-]+\b|::"
     r"|\b\w*(Error|Exception)\b|\b[A-Z]{2,}_[A-Z_]+\b|\bv?\d+\.\d+(\.\d+)?\b"
 )  # fmt: skip
-_RELATIVE = re.compile(
-    r"\b(?:that|which|who|whose|where|meant to|supposed to|designed to|intended to|used to|built to|responsible for)\b\s+",
-    re.IGNORECASE,
-)
 _SCAFFOLD_WORDS = """
     might mention mentioned mentions type types kind kinds sort sorts done consider considered describe described feel feels
     many much different various way ways thing things besides area areas currently current recently recent now both likely
@@ -100,7 +93,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     name_stems: frozenset[str] = frozenset()
     """Stems of the words inside names: the rest of the terms says what is asked *about* them."""
     probes: tuple[str, ...] = ()
-    """Clauses worth embedding beside the question, at most MAX_PROBES."""
+    """What is embedded beside the question: at most the residue, the question without the names of known notes. It tells what
+    a known thing lacks (confidence); it does not order notes. Costs one run of the model, 3-6 ms."""
 
     @property
     def attributes(self) -> tuple[Term, ...]:
@@ -112,7 +106,8 @@ def analyse(text: str, catalog: Catalog, today: datetime.date) -> Question:
     """Take a question apart. Costs a few dozen dictionary look-ups; depends on nothing but its arguments."""
     folded = " ".join(fold(text).split())
     names = find_names(text, catalog)
-    terms = tuple(query_terms(text))
+    terms = tuple(query_terms(text)) + _phrases(names)
+    residue = _residue(text, names)
     return Question(
         text=text,
         today=today,
@@ -122,9 +117,9 @@ def analyse(text: str, catalog: Catalog, today: datetime.date) -> Question:
         time=_time(folded),
         wants=next((wants for wants, pattern in _WANTS if pattern.search(folded)), ""),
         periods=periods_in(folded, today),
-        kinds=_kinds(folded, catalog.kinds),
+        kinds=_kinds(folded, names, catalog.kinds),
         name_stems=frozenset(stem_of(word) for name in names for word in name.key.split()),
-        probes=_clauses(text, names),
+        probes=(residue,) if residue else (),
     )
 
 
@@ -154,22 +149,30 @@ def _time(folded: str) -> Time:
     return "history" if history else ""
 
 
-def _kinds(folded: str, kinds: Collection[str]) -> tuple[str, ...]:
-    stems = {stem_of(word) for word in name_key(folded).split()}
+def _kinds(folded: str, names: tuple[Name, ...], kinds: Collection[str]) -> tuple[str, ...]:
+    """Kinds of note that are asked for: "which project …", not the word in "Project Heron"."""
+    words = f" {name_key(folded)} "
+    for name in names:
+        words = words.replace(f" {name.key} ", "  ")
+    stems = {stem_of(word) for word in words.split()}
     return tuple(kind for kind in kinds if all(stem_of(word) in stems for word in name_key(kind).split()))
 
 
-def _clauses(text: str, names: tuple[Name, ...]) -> tuple[str, ...]:
-    """
-    The described thing of a relative question: "which tool powers the project *meant to split the GPU time*".
+def _phrases(names: tuple[Name, ...]) -> tuple[Term, ...]:
+    """Unknown names of several words, as phrases: whether the words stand together decides whether the notes know them."""
+    return tuple(
+        Term(text=f"“{name.key}”", fts=f'"{name.key}"', stems=tuple(map(stem_of, name.key.split())), kind="phrase")
+        for name in names
+        if name.source == "proper" and " " in name.key
+    )
 
-    Only clauses of four words or more that name nothing: what is named is found by its name.
-    """
-    pieces = _RELATIVE.split(text.strip().rstrip("?？.! "))
-    found = []
-    for piece in pieces[1:]:
-        clean = piece.strip(" ,;")
-        if len(clean.split()) >= 4 and not any(name.text in clean for name in names):
-            found.append(clean)
-    found.sort(key=len, reverse=True)
-    return tuple(found[:MAX_PROBES])
+
+def _residue(text: str, names: tuple[Name, ...]) -> str:
+    known = [name.text for name in names if name.notes and name.source == "title"]
+    if not known:
+        return ""
+    rest = text
+    for name in known:
+        rest = re.sub(re.escape(name) + r"(?:['’]s)?", "", rest)
+    rest = " ".join(rest.split())
+    return rest if len(name_key(rest).split()) > 1 else ""

@@ -82,7 +82,7 @@ def rank(
         entity_scores(question.names, catalog.cards, limit=int(10 * params.entity_limit)) if "entity" in streams else {}
     )
     pool = int(params.pool)
-    candidates = dict.fromkeys(dense.nearest(evidence.vector, evidence.probes, pool))
+    candidates = dict.fromkeys(evidence.vector.top(pool) if evidence.vector else ())
     if words is not None:
         candidates.update(dict.fromkeys(_best(words.score, pool)))
     candidates.update(dict.fromkeys(_best(named, pool)))
@@ -91,6 +91,7 @@ def rank(
     weight = fusion.weights(question, words.gate if words else 0.0, has_vectors=bool(similar.score), params=params)
     text_scores = words.score if words else {}
     base = fusion.fuse(weight, _only(text_scores, candidates), named, similar.score)
+    _kinds_asked_for(base, question, catalog, params)
     votes: dict[int, Vote] = {}
     if "graph" in streams and params.graph_weight:
         votes = _votes(question, evidence, catalog, params, base, weight, similar, text_scores)
@@ -109,7 +110,7 @@ def rank(
     sure = confidence.estimate(facts, chosen)
     book = _Book(question, catalog, words, named, similar, votes, base, weight)
     return Ranking(
-        candidates=tuple(book.entry(note, final[note], fused[note], factors[note], newer) for note in shown),
+        candidates=tuple(book.entry(note, final[note], fused[note], factors.get(note, {}), newer) for note in shown),
         confidence=sure if shown else 0.0,
         known=bool(shown) and sure >= chosen.threshold,
         intent=_intent_line(question),
@@ -134,9 +135,18 @@ def _votes(
     similar.score.update(more.score)
     similar.cosine.update(more.cosine)
     similar.match.update(more.match)
-    similar.probe.update(more.probe)
-    base.update(fusion.fuse(weight, _only(text_scores, fresh), {}, more.score))
+    added = fusion.fuse(weight, _only(text_scores, fresh), {}, more.score)
+    _kinds_asked_for(added, question, catalog, params)
+    base.update(added)
     return graph.votes(question, {seed: base[seed] for seed in seeds}, base, catalog, params)
+
+
+def _kinds_asked_for(scores: dict[int, float], question: Question, catalog: Catalog, params: Params) -> None:
+    """ "Which *project* …": notes of that kind first, as far as it is their only difference."""
+    if question.kinds:
+        for note in scores:
+            if catalog.cards[note].kind in question.kinds:
+                scores[note] *= 1.0 + params.kind_weight
 
 
 def _best(scores: Mapping[int, float], n: int) -> list[int]:
@@ -156,8 +166,8 @@ def _factors(
     elif authority.is_session(card):
         found["sessions"] = 1.25
     replaced = supersession.is_superseded(card, catalog)
-    if replaced and question.time != "history":
-        found["superseded"] = params.superseded_factor
+    if replaced:
+        found["superseded"] = params.history_factor if question.time == "history" else params.superseded_factor
     elif card.id in newer and question.time == "current":
         found["older"] = params.superseded_factor
     day = parse_day(card.date)
@@ -242,7 +252,7 @@ class _Book:
         )
 
     def _place(self, note: int) -> tuple[int, tuple[int, int]]:
-        match = self.similar.probe.get(note) or self.similar.match.get(note)
+        match = self.similar.match.get(note)
         if match is not None:
             return match.sentence_chunk_id or match.chunk_id, (match.char_from, match.char_to)
         if self.words is not None and note in self.words.chunk:

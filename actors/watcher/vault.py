@@ -32,6 +32,8 @@ HOLD_S = 0.1
 READ_DEADLINE_S = 30.0
 """For one batch. A file whose read takes longer (a dead network mount) is set aside until the next sweep."""
 SCAN_DEADLINE_S = 120.0
+IN_FLIGHT = 2
+"""Batches at the writer: one in its transaction, one decoded and waiting."""
 MAX_DIRTY = 10_000
 """Paths that wait to be looked at; beyond that one look at everything is cheaper."""
 ROOT_CHECK_S = 2.0
@@ -305,12 +307,17 @@ class VaultWatch:
         left = set(drop)
         send, receive = anyio.create_memory_object_stream[Batch](1)
         async with anyio.create_task_group() as group:
-            # Reading the next batch while the writer works on this one.
+            # Reading the next batch while the writer works on these.
             group.start_soon(self._produce, [path for path in paths if path not in self._stuck], send)
             async with receive:
-                async for batch in receive:
-                    await self._take(batch, left)
+                for _ in range(IN_FLIGHT):
+                    group.start_soon(self._consume, receive.clone(), left)
         return left
+
+    async def _consume(self, receive: Any, left: set[str]) -> None:
+        async with receive:
+            async for batch in receive:
+                await self._take(batch, left)
 
     async def _produce(self, paths: list[str], send: Any) -> None:
         async with send:
@@ -338,8 +345,8 @@ class VaultWatch:
         known = self._index.known
         if left and images:
             moved = tree.match_moved(known, left, {i.path: i.hash for i in images if i.path not in known})
+            left.difference_update(moved.values())  # before anything is awaited: another batch must not take them too
             await self._index.move([(moved[i.path], i.path, i.stat) for i in images if i.path in moved])
-            left.difference_update(moved.values())
             images = [image for image in images if image.path not in moved]
         if images:
             refused = await self._index.upsert(images)

@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from recalld.memory.recall.confidence import Features, Model
+from recalld.memory.recall.confidence import Features
 from recalld.memory.recall.metrics import recall_at
-from recalld.memory.recall.params import Params
+from recalld.memory.recall.params import Model, Params
 from recalld.memory.recall.rank import rank
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,7 +36,7 @@ UNNAMED = ("cosine", "spread")
 RIDGE = 0.02
 UNKNOWN_NAMED, UNKNOWN_UNNAMED = -3.0, -12.0
 """A name that occurs nowhere decides; in generated notes it does so in every case, so there is nothing to fit."""
-FALSE_ABSTAIN = 0.04
+FALSE_ABSTAIN = {"named": 0.04, "unnamed": 0.015}
 """Share of answerable generated questions that the threshold may turn away, per model."""
 
 GRID: dict[str, tuple[float, ...]] = {
@@ -111,10 +111,10 @@ def confidence(sets: dict[str, tuple[Workbench, list[Case]]], *, write: bool) ->
     for group, names, unknown in (("named", NAMED, UNKNOWN_NAMED), ("unnamed", UNNAMED, UNKNOWN_UNNAMED)):
         for held in rows:
             train = [row for name, part in rows.items() if name != held for row in part]
-            weights = _fit(_pick(train, group), names)
+            weights = _fit(_pick(train, group), names, FALSE_ABSTAIN[group])
             caught, lost = _judge(_pick(rows[held], group), names, weights)
             print(f"{group:8} held out {held}: abstains {caught:.2f} of absent, {lost:.3f} of answerable")
-        weights = _fit(_pick([row for part in rows.values() for row in part], group), names)
+        weights = _fit(_pick([row for part in rows.values() for row in part], group), names, FALSE_ABSTAIN[group])
         fitted[group] = {key: round(float(value), 3) for key, value in zip(("bias", *names), weights, strict=True)}
         fitted[group]["unknown"] = unknown
     model = Model(
@@ -143,7 +143,7 @@ def _matrix(rows: Sequence[Row], names: Sequence[str]) -> tuple[np.ndarray, np.n
     return np.array([[getattr(f, name) for name in names] for f, _ in rows]), np.array([float(y) for _, y in rows])
 
 
-def _fit(rows: Sequence[Row], names: Sequence[str]) -> np.ndarray:
+def _fit(rows: Sequence[Row], names: Sequence[str], false_abstain: float) -> np.ndarray:
     x, y = _matrix(rows, names)
     mean, scale = x.mean(0), x.std(0) + 1e-6
     z = np.column_stack([np.ones(len(x)), (x - mean) / scale])
@@ -157,7 +157,7 @@ def _fit(rows: Sequence[Row], names: Sequence[str]) -> np.ndarray:
         beta = beta - np.linalg.solve(hessian, gradient)
     weights = np.r_[beta[0] - (beta[1:] / scale) @ mean, beta[1:] / scale]
     scores = weights[0] + x @ weights[1:]
-    weights[0] -= np.quantile(scores[y == 1], FALSE_ABSTAIN)
+    weights[0] -= np.quantile(scores[y == 1], false_abstain)
     return weights
 
 

@@ -31,6 +31,8 @@ EVENT_CHARS = 400
 QUERY_CHARS = 8000
 """A longer question is cut: its first words decide, and a model reads about a thousand characters."""
 K_MAX = 100
+TWINS = 4
+"""Candidates beyond ``k`` that are read, to take the places of near-duplicates."""
 PASSAGES_READ = 12
 """Of one note: more than most notes have; a note of a thousand passages is not read whole for one answer."""
 
@@ -136,7 +138,8 @@ def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similaritie
 def compose(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking: Ranking) -> tuple[Hit, ...]:
     """The hits with their passages, verbatim; near-duplicates folded into one hit."""
     view = asked.view
-    wanted = {c.note_id: _passages_to_read(view, c, evidence) for c in ranking.candidates if c.note_id in view.cards}
+    first = [c for c in ranking.candidates if c.note_id in view.cards][: asked.k + TWINS]
+    wanted = {c.note_id: _passages_to_read(view, c, evidence) for c in first}
     read = notes.chunks(conn, (chunk for chunks in wanted.values() for chunk in chunks))
     texts = {
         note: [
@@ -148,7 +151,7 @@ def compose(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking:
         ]
         for note, chunks in wanted.items()
     }
-    shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.k)
+    shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.k, catalog=view.notes)
     return tuple(_hit(asked, one.candidate, one.passage) for one in shown)
 
 
@@ -227,6 +230,7 @@ def _hit(asked: Asked, candidate: Candidate, passage: Passage) -> Hit:
         file=os.path.join(vault.root, card.path) if vault else "",
         heading=passage.context,
         sentence=passage.sentence,
+        quote=passage.quote,
         date=card.date,
         kind=card.kind,
         tags=card.tags,

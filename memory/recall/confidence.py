@@ -19,6 +19,7 @@ from . import calibration
 from .dense import Dense
 from .entities import Name
 from .lexical import Lexical
+from .params import Model
 from .query import Question
 from .types import Catalog, Evidence, TextEvidence, VectorEvidence
 
@@ -55,15 +56,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """How much nearer the residue comes to some other note."""
     lift: float = 0.0
     """The same in the named notes alone, above the mean of their other sentences."""
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """Two logistic regressions over ``Features``: weights by feature name, and 'bias'."""
-
-    named: dict[str, float]
-    unnamed: dict[str, float]
-    threshold: float = 0.5
-    provenance: str = ""
 
 
 def default_model() -> Model:

@@ -11,6 +11,16 @@ from msgspec import Meta
 Weight = Annotated[float, Meta(ge=0.0, le=10.0)]
 
 
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """Two logistic regressions over ``confidence.Features``: weights by feature name, and 'bias'."""
+
+    named: dict[str, float]
+    """For questions that name something that a note is about."""
+    unnamed: dict[str, float]
+    threshold: float = 0.5
+    provenance: str = ""
+
+
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults of ``config.recall.ranking``. "prior": from published or earlier work; "fitted": bench/fit_ranking.py."""
 
@@ -112,6 +122,9 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pool: Annotated[float, Meta(ge=10, le=1000)] = 60.0
     """Notes taken from each stream."""
     know_threshold: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    """Confidence below which an answer says that the notes do not contain it; config.recall.know_threshold."""
+    model: Model | None = None
+    """Of the confidence; None = the packaged one. A person's own is written by `recalld eval calibrate`."""
 
 
 def params_from(overrides: Mapping[str, float]) -> Params:

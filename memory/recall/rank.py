@@ -70,7 +70,6 @@ def rank(
     k: int,
     allowed: Collection[int] | None = None,
     streams: Collection[str] = ("text", "entity", "graph", "vector"),
-    model: confidence.Model | None = None,
 ) -> Ranking:
     """
     The best ``k`` (and SPARE more) of the notes in ``allowed`` (None = all), and how sure it is that they answer.
@@ -106,13 +105,12 @@ def rank(
     shown = [note for note in sorted(final, key=lambda n: (-final[n], n)) if allowed is None or note in allowed]
     shown = shown[: k + SPARE]
     facts = confidence.features(question, shown, final, words, similar, evidence, catalog)
-    chosen = model or confidence.default_model()
-    sure = confidence.estimate(facts, chosen)
+    sure = confidence.estimate(facts, params.model or confidence.default_model())
     book = _Book(question, catalog, words, named, similar, votes, base, weight)
     return Ranking(
         candidates=tuple(book.entry(note, final[note], fused[note], factors.get(note, {}), newer) for note in shown),
         confidence=sure if shown else 0.0,
-        known=bool(shown) and sure >= chosen.threshold,
+        known=bool(shown) and sure >= params.know_threshold,
         intent=_intent_line(question),
         features=facts,
     )

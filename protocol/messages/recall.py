@@ -46,6 +46,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     heading: str = ""
     sentence: str = ""
     """The sentence of the passage that answers best, verbatim."""
+    quote: str = ""
+    """That sentence with as many of its neighbours as fit into 240 characters, verbatim: enough to cite."""
     date: str = ""
     kind: str = ""
     tags: tuple[str, ...] = ()

@@ -104,8 +104,14 @@ def produce(path: str, first: int, count: int, seconds: float, cwd: str, out: An
     out.put(took)
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def writer(folder: Path) -> Iterator[Paths]:
+def writer(folder: Path) -> Iterator[tuple[Paths, int]]:
     """The writer actor, as the supervisor starts it."""
     paths = Paths(folder / "data", folder / "run")
     paths.data.mkdir(mode=0o700, exist_ok=True)
@@ -130,18 +136,18 @@ def writer(folder: Path) -> Iterator[Paths]:
         for each in (theirs, *listeners.values()):
             each.close()
         ask_sync(paths.socket("writer"), Settle(), budget_ms=60_000)
-        yield paths
+        yield paths, process.pid
     finally:
         process.terminate()
         ours.close()
         process.wait(20)
 
 
-def measure_producers(paths: Paths, producers: int, seconds: float, cwd: str, base: int) -> dict[str, float]:
+def measure_producers(paths: Paths, pid: int, producers: int, seconds: float, cwd: str, base: int) -> dict[str, float]:
     out: Any = multiprocessing.Queue()
     processes = 1 if producers < 32 else 2
     share = producers // processes
-    started = time.perf_counter()
+    started, used = time.perf_counter(), cpu_s(pid)
     workers = [
         multiprocessing.Process(
             target=produce, args=(str(paths.socket("events")), base + n * share, share, seconds, cwd, out)
@@ -163,6 +169,7 @@ def measure_producers(paths: Paths, producers: int, seconds: float, cwd: str, ba
         "p50_ms": round(took[len(took) // 2] * 1000, 2),
         "p99_ms": round(took[int(len(took) * 0.99)] * 1000, 2),
         "events": len(took),
+        "writer_cpu_us_per_event": round((cpu_s(pid) - used) / len(took) * 1e6),
         "behind_s": round(time.perf_counter() - settle_started, 2),
         "wall_s": round(time.perf_counter() - started, 2),
     }
@@ -214,7 +221,7 @@ def measure_ends(pages: int, ends: int, where: Path) -> dict[str, float]:
         cwd = str(folder / "acme")
         make_checkout(cwd)
         fill_wiki(Paths(folder / "data", folder / "run"), pages)
-        with writer(folder) as paths:
+        with writer(folder) as (paths, _):
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(paths.socket("events")))
                 answers = client.makefile("rb")
@@ -253,9 +260,9 @@ def main() -> None:
         make_checkout(cwd)
         report["raw_fsync_s"] = measure_raw_fsync(folder, options.seconds / 2)
         report["commit_each_s"] = measure_commit_each(folder, options.seconds / 2)
-        with writer(folder) as paths:
+        with writer(folder) as (paths, pid):
             for base, producers in enumerate(int(each) for each in options.producers.split(",") if each):
-                figures = measure_producers(paths, producers, options.seconds, cwd, base * 1000)
+                figures = measure_producers(paths, pid, producers, options.seconds, cwd, base * 1000)
                 report["producers"][str(producers)] = figures
                 print(f"{producers:4} producers: {figures}", flush=True)
         if options.pages:

@@ -198,7 +198,7 @@ def adapt(
         at_ms=at_ms,
         name=_short(seen.name),
         cwd=seen.cwd[: tools.MAX_PATH_CHARS],
-        tool=_short(clean(seen.tool)),
+        tool=_short(seen.tool if seen.tool.isalpha() else clean(seen.tool)),
         family=tools.family(seen.tool) if tooled else "",  # type: ignore[arg-type]
         call_id=_short(seen.call_id),
         command=cut(seen.command, COMMAND_BYTES, clean),
@@ -278,6 +278,8 @@ def both_ends(text: str, head_bytes: int, tail_bytes: int, clean: Callable[[str]
     Of a text longer than two windows the middle is not read at all; the edge that faces it is discarded with a margin,
     because a secret that the window cut in two might stand there.
     """
+    if not text:
+        return "", ""
     if len(text) <= 2 * WINDOW_CHARS:
         whole = clean(text).encode("utf-8", "replace")
         if len(whole) <= head_bytes + tail_bytes:

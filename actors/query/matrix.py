@@ -374,6 +374,7 @@ class Similarities:
         self._score = (note_cos + self._best) / 2
         self._sentence: dict[int, tuple[float, int, int, int]] = {}
         """By place: cosine, chunk, slice of the best sentence."""
+        self._matches: dict[int, VectorMatch | None] = {}
         self._fetched: dict[int, tuple[Floats, list[tuple[int, int]]]] = {}
         """By slot: cosines and slices of sentences that are not in memory."""
 
@@ -395,16 +396,39 @@ class Similarities:
 
     def get(self, note_id: int) -> VectorMatch | None:
         """The match of one note, None when it has no vectors yet. The slice is (0, 0) where no sentence was compared."""
-        at = self._place_of(note_id)
-        if at is None:
-            return None
-        if at not in self._sentence:
-            self._compare(np.array([at]))
-        start, end = self._bounds(at)
-        best = start + int(np.argmax(self._cosines[start:end]))
-        chunk, chunk_cos = int(self._layout.chunks[best]), float(self._cosines[best])
-        sentence = self._sentence.get(at, (chunk_cos, chunk, 0, 0))
-        return VectorMatch(float(self._note_cos[at]), chunk_cos, chunk, *sentence)
+        if note_id not in self._matches:
+            self.prepare((note_id,))
+        return self._matches[note_id]
+
+    def prepare(self, note_ids: Iterable[int]) -> None:
+        """Have the matches of these notes at hand: many at once cost little more than one."""
+        wanted = [note for note in note_ids if note not in self._matches]
+        self._matches.update(dict.fromkeys(wanted))
+        layout = self._layout
+        if not wanted or not len(layout.note_ids):
+            return
+        ids = np.array(wanted, np.int64)
+        places = np.minimum(np.searchsorted(layout.note_ids, ids), len(layout.note_ids) - 1)
+        places = places[layout.note_ids[places] == ids]
+        if not len(places):
+            return
+        compared = np.fromiter((at not in self._sentence for at in places.tolist()), np.bool_, len(places))
+        if compared.any():
+            self._compare(places[compared])
+        pairs, bounds = ranges(layout.starts[places], layout.starts[places + 1])
+        owner = np.repeat(np.arange(len(places)), layout.starts[places + 1] - layout.starts[places])
+        # The first of each note in order of (note, cosine downwards) is its best chunk.
+        best = pairs[np.lexsort((-self._cosines[pairs], owner))][bounds]
+        for at, note, note_cos, chunk, chunk_cos in zip(
+            places.tolist(),
+            layout.note_ids[places].tolist(),
+            self._note_cos[places].tolist(),
+            layout.chunks[best].tolist(),
+            self._cosines[best].tolist(),
+            strict=True,
+        ):
+            sentence = self._sentence.get(at, (chunk_cos, chunk, 0, 0))
+            self._matches[note] = VectorMatch(note_cos, chunk_cos, chunk, *sentence)
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         """All sentences of one note: (chunk id, char from, char to, cosine), in order; [] where none are at hand."""

@@ -32,7 +32,7 @@ PROGRESS_OPCODES = 4000
 """Opcodes between two looks at the deadline: about 0.1 ms."""
 CACHE_KIB = 4096
 """Page cache of one connection; the rest is the operating system's, through mmap."""
-MMAP_BYTES = 256 * 1024 * 1024
+MMAP_BYTES = 0
 BUSY_MS = 250
 """How long to wait while the writer recovers the WAL after a crash."""
 CLOSE_S = 2.0

@@ -27,6 +27,8 @@ CACHE_KIB = 16 * 1024
 CHECK_S = 0.2
 """quick_check reads about 300 MB/s: a larger file is checked to its end behind the start, while it serves."""
 KEPT_ASIDE = 3
+CHECKPOINT_PAGES = 8000
+"""32 MB: while a vault is taken in, a page that changes in many transactions is brought into the file once."""
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 DAMAGE = {11, 26}
 """Primary result codes SQLITE_CORRUPT and SQLITE_NOTADB."""
@@ -212,6 +214,7 @@ def _settings(conn: sqlite3.Connection) -> None:
         "synchronous = NORMAL",
         "foreign_keys = ON",
         f"cache_size = -{CACHE_KIB}",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
         f"journal_size_limit = {WAL_LIMIT_BYTES}",
         # A file that somebody truncates would be a SIGBUS under mmap, and is an error without.
         "mmap_size = 0",

@@ -21,6 +21,7 @@ from .database import Database
 from .opening import integrity, is_damage, verify
 from .records import maintenance
 from .records.common import Rules
+from .schema import FULL_TEXT
 
 log = logging.getLogger("recalld.writer")
 
@@ -113,7 +114,7 @@ class Upkeep:
             while gone := await self._db.run(step, now_ms(), rules, STEP):
                 total += gone
             report[what] = str(total)
-        for table in maintenance.FULL_TEXT:
+        for table in FULL_TEXT:
             self._say(f"compact: merging {table}")
             first = True
             while await self._db.run(maintenance.merge_words, table, first):

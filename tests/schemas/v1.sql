@@ -82,6 +82,7 @@ CREATE TABLE pending (
     error TEXT NOT NULL DEFAULT ''      -- with tries >= 3: set aside
 ) WITHOUT ROWID;
 CREATE INDEX pending_queue ON pending (tries, queued_ms);
+CREATE INDEX pending_leases ON pending (lease_until_ms) WHERE lease_until_ms > 0;
 
 -- Where the journal has been applied to, and what it says.
 CREATE TABLE projects (

@@ -14,10 +14,10 @@ import msgspec
 from ....protocol.messages.common import Ok
 from ....protocol.messages.index import RecordRecall, Settled
 from ...sqlite import sqlite3
+from ..schema import FULL_TEXT
 from . import notes, vectors
 from .common import DAY_MS, Rules, revision_of
 
-FULL_TEXT = ("chunk_fts", "past_fts", "event_fts")
 MERGE_PAGES = 500
 """Index pages per merge step: about 30 ms."""
 COMPARISONS_KEPT = 10_000

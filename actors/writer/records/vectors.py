@@ -110,16 +110,16 @@ def claim_chunks(conn: sqlite3.Connection, message: ClaimChunks, now_ms: int) ->
         " WHERE lease_until_ms > 0 AND (lease_until_ms <= ? OR lease_until_ms > ?)",
         (DIED, now_ms, now_ms + MAX_LEASE_MS),
     )
-    found: list[tuple[bytes, int]] = conn.execute(
-        "SELECT hash, tries FROM pending WHERE tries < ? AND lease_until_ms = 0 ORDER BY tries, queued_ms DESC LIMIT ?",
-        (MAX_TRIES, limit),
-    ).fetchall()
-    if not found:
-        return Claimed(chunks=())
-    tries = found[0][1]
-    batch = [digest for digest, tried in found if tried == tries][: max(1, limit // SHRINK**tries)]
+    batch: list[tuple[bytes]] = []
+    for tries in range(MAX_TRIES):
+        batch = conn.execute(
+            "SELECT hash FROM pending WHERE tries = ? AND lease_until_ms = 0 ORDER BY queued_ms DESC LIMIT ?",
+            (tries, max(1, limit // SHRINK**tries)),
+        ).fetchall()
+        if batch:
+            break
     chunks: list[PendingChunk] = []
-    for digest in batch:
+    for (digest,) in batch:
         row = conn.execute("SELECT context, text FROM chunks WHERE hash = ? LIMIT 1", (digest,)).fetchone()
         if row is None:
             conn.execute("DELETE FROM pending WHERE hash = ?", (digest,))

@@ -77,7 +77,8 @@ class Stand:
         for each in (self.data, self.runtime, self.home):
             each.mkdir(mode=0o700)
         self.listeners: dict[str, Listener] = {}
-        self.environ = {"HOME": str(self.home), "RECALLD_DATA": str(self.data), "RECALLD_RUNTIME": str(self.runtime)}
+        self.environ = {"HOME": str(self.home), "RECALLD_DATA": str(self.data), "RECALLD_RUNTIME": str(self.runtime),
+                        "RECALLD_TEST_PATIENCE": "50"}  # fmt: skip
 
     def listen(self, name: str, reply: bytes | None) -> Listener:
         found = self.listeners[name] = Listener(self.runtime / f"{name}.sock", reply)
@@ -92,6 +93,10 @@ class Stand:
         assert done.returncode == 0
         assert done.stderr == b""
         return done
+
+    def hurry(self) -> None:
+        """The real deadlines, for tests in which they pass."""
+        del self.environ["RECALLD_TEST_PATIENCE"]
 
     def spooled(self, expect: int | None = None) -> list[dict[str, Any]]:
         folder = self.data / "spool"
@@ -130,6 +135,7 @@ def test_tells_the_daemon(stand: Stand) -> None:
 )
 def test_spools_when_the_daemon_does_not_take_it(stand: Stand, reply: Any) -> None:
     """A daemon that is silent, refuses, hangs up or is gone: the event lies redacted in a private file, whole."""
+    stand.hurry()
     if reply != "gone":
         stand.listen("events", reply)
     assert stand.run(PROMPT, "claude").stdout == b""
@@ -190,6 +196,8 @@ def test_briefing_in_the_hosts_shape(stand: Stand, host: str) -> None:
 @pytest.mark.parametrize("reply", [None, b'{"error":"x"}\n', b'{"text":"  "}\n', b"nonsense\n", b""])
 def test_no_briefing_prints_nothing(stand: Stand, reply: bytes | None) -> None:
     """Without a briefing, or with one that is late or broken, nothing at all is printed."""
+    if reply is None:
+        stand.hurry()
     heard = stand.listen("events", b'{"ok":true}\n')
     stand.listen("mcp", reply)
     assert stand.run(START, "claude").stdout == b""
@@ -231,7 +239,7 @@ def test_odd_input(stand: Stand, raw: bytes) -> None:
 
 def test_stdin_that_never_ends(stand: Stand) -> None:
     """A host that leaves stdin open is let go in time, and its event is not lost."""
-    heard = stand.listen("events", b'{"ok":true}\n')
+    stand.hurry()
     process = subprocess.Popen(
         [PYTHON, "-I", "-S", str(PROGRAM), "claude"], stdin=subprocess.PIPE, env=stand.environ, cwd=stand.home
     )
@@ -240,11 +248,12 @@ def test_stdin_that_never_ends(stand: Stand) -> None:
     process.stdin.flush()
     assert process.wait(LIMIT_S) == 0
     process.stdin.close()
-    assert len(heard.lines) == 1
+    stand.spooled(1)
 
 
 def test_nobody_waits_for_a_slow_spool(stand: Stand) -> None:
     """When the time is up the agent goes on while a child finishes the file: nothing is lost, nothing is held open."""
+    stand.hurry()
     prompt = " ".join(f"password=hunter{number} token: {SECRET}{number}" for number in range(10_000))
     done = stand.run({**PROMPT, "parts": [prompt[at : at + 60_000] for at in range(0, len(prompt), 60_000)]}, "claude")
     assert done.stdout == b""
@@ -340,6 +349,7 @@ def test_stopped_listener(stand: Stand) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
+        stand.hurry()
         stand.run(PROMPT, "claude")
         stand.spooled(1)
     finally:

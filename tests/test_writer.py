@@ -196,7 +196,9 @@ async def test_deleted_text_is_not_in_the_file_after_compact(short_tmp: Path) ->
         await stand.ask(DropNotes(vault_id=vault, paths=("secret.md",)))
         assert rows(stand, "SELECT count(*) FROM chunk_fts WHERE chunk_fts MATCH 'xylophonic'") == [(0,)]
         assert rows(stand, "SELECT count(*) FROM past_fts WHERE past_fts MATCH 'xylophonic'") == [(1,)]
+        (stand.paths.data / "recalld.sqlite.corrupt-20260101-000000").write_text("xylophonic")
         report = (await stand.ask(Maintain(what="compact"))).report
+        assert report["damaged copies"] == "1"
         assert report["versions of deleted files"] == "1"
         assert report["vectors"] == "1"
         assert (await stand.ask(Maintain(what="checkpoint"))).report["checkpoint"] == "done"
@@ -236,6 +238,16 @@ async def test_check_finds_a_sound_index_sound(short_tmp: Path) -> None:
         report = (await stand.ask(Maintain(what="check"))).report
         assert set(report.values()) == {"ok"}
         assert {"database", "references", "chunk_fts", "past_fts", "event_fts", "full text"} == set(report)
+
+
+async def test_what_a_killed_rebuild_left_is_removed(short_tmp: Path) -> None:
+    """Half-made databases and backup folders of a writer that was killed do not stay."""
+    data = short_tmp / "data"
+    (data / ".backup-abc").mkdir(parents=True)
+    for name in ("recalld.sqlite.building", "recalld.sqlite.building-wal", ".backup-abc/recalld.sqlite"):
+        (data / name).write_text("half")
+    async with writer_at(short_tmp):
+        assert not [name for name in os.listdir(data) if "building" in name or "backup" in name]
 
 
 async def test_only_one_writer(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

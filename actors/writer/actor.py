@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from ...memory.redact import BadPattern
 from ...protocol.config import Config
@@ -53,6 +54,7 @@ from .claims import MAX_WAIT_MS, Claims
 from .database import Database
 from .disk import OnlyOne
 from .ingest import Ingest
+from .opening import remove_unfinished
 from .records import maintenance, notes, vaults, vectors
 from .records.common import Rules
 from .upkeep import Upkeep, now_ms
@@ -114,6 +116,7 @@ class Writer:
         lock = OnlyOne(self.env.paths.data)
         await lock.acquire()
         try:
+            await anyio.to_thread.run_sync(remove_unfinished, self.env.paths.database)
             self.db.reborn = self._reborn
             await self.db.open()
             await self._serve(ready)

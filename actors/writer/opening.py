@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,22 @@ def set_aside(path: Path, word: str) -> str:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{old}{suffix}").unlink(missing_ok=True)
     return name
+
+
+def remove_set_aside(path: Path) -> int:
+    """Remove databases that were set aside, and return how many: their text is in the rebuilt one, or was to be removed."""
+    copies = list(path.parent.glob(f"{path.name}.corrupt-*"))
+    for copy in copies:
+        copy.unlink(missing_ok=True)
+    return sum(not copy.name.endswith(("-wal", "-shm")) for copy in copies)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what a rebuild or a backup left that was ended half-way. Nobody else works on this folder."""
+    for leftover in path.parent.glob(f"{path.name}.building*"):
+        leftover.unlink(missing_ok=True)
+    for folder in path.parent.glob(".backup-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_companions(path: Path) -> None:

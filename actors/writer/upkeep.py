@@ -18,7 +18,7 @@ from ...protocol.messages.index import Backup
 from ...protocol.runtime import Paths
 from ..sqlite import sqlite3
 from .database import Database
-from .opening import integrity, is_damage, verify
+from .opening import integrity, is_damage, remove_set_aside, verify
 from .records import maintenance
 from .records.common import Rules
 from .schema import FULL_TEXT
@@ -121,6 +121,7 @@ class Upkeep:
                 first = False
         self._say("compact: writing the file anew")
         await self._db.alone(maintenance.vacuum)
+        report["damaged copies"] = str(await self._db.alone(lambda conn: remove_set_aside(self._db.path)))
         report["bytes"] = f"{before} -> {await self._db.alone(maintenance.file_bytes)}"
         return report
 

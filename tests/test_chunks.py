@@ -1,7 +1,6 @@
 """memory/notes/chunks.py: passages follow headings, are bounded, and lose nothing."""
 
 import hashlib
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -90,11 +89,9 @@ def test_frontmatter_words_are_found():
 
 @pytest.mark.parametrize("unit", ["word ", "😀", "生存。", "x", "Sentence one. ", "a" * 300 + " ", "é", "生", "ก"])
 def test_one_long_line(unit):
-    """A line of a megabyte is cut into bounded pieces with its number, without losing a character, quickly."""
+    """A line of a megabyte is cut into bounded pieces with its number, without losing a character."""
     text = unit * (1_000_000 // len(unit))
-    began = time.process_time()
     chunks = chunks_of(f"# T\n\n{text}\n\n## needle\nneedle")
-    assert time.process_time() - began < 10
     long = [chunk for chunk in chunks if chunk.line_from == chunk.line_to == 3]
     assert "".join("".join(chunk.text for chunk in long).split()) == "".join(text.split())
     assert all(tokens_of(chunk.text) <= TARGET_TOKENS * 1.5 for chunk in long)

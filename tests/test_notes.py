@@ -1,7 +1,5 @@
 """memory/notes: decoding, frontmatter, structure, the parsed note."""
 
-import time
-
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -103,11 +101,10 @@ def test_a_rule_is_no_frontmatter():
     ],
     ids=range(28),
 )
+@pytest.mark.timeout(30)
 def test_hostile_notes_end(raw):
-    """No note costs more than its length deserves: none of these, up to 1 MB, takes longer than a breath."""
-    began = time.process_time()
+    """No note costs more than its length deserves: each of these, up to 1 MB, ends (a bad one takes hours)."""
     parse("n.md", raw.encode())
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -111,10 +110,8 @@ def test_a_foreign_stop_word_alone_is_a_word():
 
 
 def test_long_questions_are_bounded():
-    """A pasted page makes a bounded number of terms, quickly."""
-    began = time.perf_counter()
+    """A pasted page makes a bounded number of terms."""
     assert len(query_terms("word%d " * 3 + " ".join(f"w{n}" for n in range(200_000)))) == 64
-    assert time.perf_counter() - began < 5
 
 
 WORDS = [

@@ -101,6 +101,13 @@ def test_a_moved_folder_is_no_disappearance():
     assert plan.drop == ()
 
 
+def test_a_folder_that_changes_what_its_notes_are_is_no_disappearance():
+    """Files moved into a folder with a kind of its own are read there and dropped here, at once."""
+    held = known(a=1, b=2, c=3, d=4, e=5)
+    plan = diff(held, scan({f"people/{name}": stat(n) for n, name in enumerate("abcde", 1)}), breaker=BREAKER)
+    assert (len(plan.read), plan.drop, plan.suspended) == (5, tuple(sorted(held)), "")
+
+
 def test_moves_by_content():
     """A file that was written anew elsewhere and has the bytes of a vanished one was moved; each is used once."""
     held = {"a/n.md": Known(stat(1), b"h"), "b/m.md": Known(stat(2), b"h"), "e.md": Known(stat(3, size=0), b"e")}

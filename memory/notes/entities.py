@@ -14,7 +14,7 @@ _TAG = re.compile(r"#(?=[\d_/-]*[^\W\d_])([\w/-]{1,100})")
 _BEFORE_TAG = frozenset(" \t\n(,;>[")
 _HEX_COLOUR = re.compile(r"(?=[a-f]*\d)[0-9a-f]{3}(?:[0-9a-f]{3}){0,1}")
 _CAPITAL = "A-ZÀ-ÖØ-ÞĀĂĄĆČĎĐĒĖĘĚĞĪĮİŁŃŇŌŐŘŚŞŠŤŪŮŰŹŻŽΑ-ΡΣ-ΫА-ЯЁІЇЄҐ"
-_NAME = re.compile(rf"[{_CAPITAL}][\w'’-]*(?: (?:[{_CAPITAL}][\w'’.-]*\w|\d+))+(?!\w)")
+_NAME = re.compile(rf"[{_CAPITAL}][\w'’-]*(?: [{_CAPITAL}][\w'’.-]*\w)+(?!\w)")
 
 
 def tags(masked: str) -> list[str]:

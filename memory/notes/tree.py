@@ -101,13 +101,22 @@ def diff(
             (touch if _same_file(entry.stat, stat) else read).append(path)
 
     vanished = _vanished(known, seen)
-    move, read_new = _moved(known, seen, appeared, vanished)
-    gone = vanished.difference(old for old, _ in move)
-    mass = len(gone) > breaker.minimum and len(gone) > breaker.fraction * len(known)
-    if mass and not gone <= vanished_before:
-        text = f"{len(gone)} of {len(known)} files vanished: waiting for a second sweep"
-        return Plan(read=(*read, *read_new), touch=tuple(touch), move=move, vanished=frozenset(gone), suspended=text)
-    return Plan(read=(*read, *read_new), touch=tuple(touch), move=move, drop=tuple(sorted(gone)))
+    renames, read_new = _renamed(known, seen, appeared, vanished)
+    move = tuple((old, new) for old, new in renames if not parse_depends_on_path(old, new))
+    # A rename that makes another note of the same bytes: read under the new name, and certain to be gone from the old.
+    certain = {old for old, new in renames if parse_depends_on_path(old, new)}
+    read += [new for old, new in renames if old in certain] + read_new
+    gone = vanished.difference(old for old, _ in renames)
+    if len(gone) > breaker.minimum and len(gone) > breaker.fraction * len(known) and not gone <= vanished_before:
+        return Plan(
+            read=tuple(read),
+            touch=tuple(touch),
+            move=move,
+            drop=tuple(sorted(certain)),
+            vanished=frozenset(gone),
+            suspended=f"{len(gone)} of {len(known)} files vanished: waiting for a second sweep",
+        )
+    return Plan(read=tuple(read), touch=tuple(touch), move=move, drop=tuple(sorted(gone | certain)))
 
 
 def match_moved(known: Mapping[str, Known], drop: Iterable[str], read: Mapping[str, bytes]) -> dict[str, str]:
@@ -157,22 +166,20 @@ def _covered(path: str, covers: frozenset[str]) -> bool:
     return False
 
 
-def _moved(
+def _renamed(
     known: Mapping[str, Known], seen: Scan, appeared: list[str], vanished: set[str]
-) -> tuple[tuple[tuple[str, str], ...], list[str]]:
-    """``(moves, files to read)`` among the new paths: the same inode, size and time under another name is a rename."""
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """``(old, new)`` of files with the same inode, size and time under another name; and the other new paths."""
     by_stat: dict[tuple[int, int, int, int], list[str]] = {}
     for path in vanished:
         stat = known[path].stat
         by_stat.setdefault((stat.dev, stat.inode, stat.size, stat.mtime_ns), []).append(path)
-    moves, read = [], []
+    renames, new = [], []
     for path in appeared:
         stat = seen.files[path]
-        candidates = by_stat.get((stat.dev, stat.inode, stat.size, stat.mtime_ns), [])
-        old = next((each for each in candidates if not parse_depends_on_path(each, path)), None)
-        if old is None:
-            read.append(path)
+        candidates = by_stat.get((stat.dev, stat.inode, stat.size, stat.mtime_ns))
+        if candidates:
+            renames.append((candidates.pop(), path))
         else:
-            candidates.remove(old)
-            moves.append((old, path))
-    return tuple(moves), read
+            new.append(path)
+    return renames, new

@@ -104,6 +104,12 @@ def test_stop_words_are_dropped_unless_there_is_nothing_else():
     assert [t.text for t in query_terms("кто отвечает за базу")] == ["отвечает", "базу"]
 
 
+def test_capitals_are_names():
+    """A stop word in capitals is kept, unless the whole question shouts."""
+    assert [t.text for t in query_terms("What does the WHO say to IT?")] == ["who", "say", "it"]
+    assert [t.text for t in query_terms("WHO IS THE OWNER")] == ["owner"]
+
+
 def test_a_foreign_stop_word_alone_is_a_word():
     """German "die" in an English question is English."""
     assert [t.text for t in query_terms("when did the server die")] == ["server", "die"]

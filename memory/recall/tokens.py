@@ -45,6 +45,7 @@ _HIRAGANA_ONLY = re.compile("[\u3040-\u309f\u30fc]+")
 _NOT_WORD = re.compile(r"[\W_]+")
 _TOKEN = re.compile(r"[^\W_]+")
 _APOSTROPHES = str.maketrans("", "", "'\u2019\u02bc")
+_PUNCTUATION = ".,;:!?¿¡()[]{}\"'«»“”„…"
 _CLITICS = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "l", "qu", "n", "c", "j"))
 
 
@@ -96,7 +97,7 @@ def query_terms(text: str, limit: int = MAX_TERMS) -> list[Term]:
     Words that FTS5 splits (``1.0.21``, ``docs/setup.md``, ``snake_case``) give a phrase first, then their longer parts.
     """
     words = _UNSPACED_MARKS.sub("", fold(text)).split()
-    common = _common_words(words)
+    common = _common_words(words) - _shouted(text)
     kept: dict[str, Term] = {}
     dropped: dict[str, Term] = {}
     for word in words:
@@ -176,13 +177,21 @@ def _word(token: str) -> Term:
     return Term(text=token, fts=f'"{token}"', stems=(stem(token),))
 
 
+def _shouted(text: str) -> frozenset[str]:
+    """Words in capitals where others are not: IT, US and WHO are names, whatever ``it``, ``us`` and ``who`` are."""
+    if text.upper() == text:
+        return frozenset()
+    bare = (word.strip(_PUNCTUATION) for word in text.split())
+    return frozenset(fold(word) for word in bare if len(word) > 1 and word.isupper())
+
+
 def _common_words(words: list[str]) -> frozenset[str]:
     """
     Stop words that apply to these words: the English ones always, those of another language when it shows.
 
     "die" is German for "the": one such word proves nothing, two different ones or one that is not ASCII do.
     """
-    bare = {word.strip(".,;:!?¿¡()[]{}\"'«»“”„…").translate(_APOSTROPHES) for word in words}
+    bare = {word.strip(_PUNCTUATION).translate(_APOSTROPHES) for word in words}
     common = STOPWORDS["en"]
     for language, stopwords in STOPWORDS.items():
         hits = bare & stopwords

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from recalld.actors.writer import ingest as ingest_module
-from recalld.actors.writer.records import capture as records
+from recalld.actors.writer.records import captured
 from recalld.memory.capture import ledger
 from recalld.protocol.config import Capture
 from recalld.protocol.messages import capture as messages
@@ -353,7 +353,7 @@ async def test_the_journal_is_what_the_index_knows(short_tmp: Path) -> None:
         await rig.ingest.settle()
         entries = [(seq, ledger.decode(record)) for seq, record in rig.ingest.journal.read()]
         assert [type(entry) for _, entry in entries] == [ledger.Happened, ledger.Happened, ledger.Finished]
-        assert await rig.db.read(records.applied_seq) == entries[-1][0]
+        assert await rig.db.read(captured.applied_seq) == entries[-1][0]
         again = msgspec.json.decode(ledger.encode(entries[0][1]), type=ledger.Entry)
         assert again == entries[0][1]
 

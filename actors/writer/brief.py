@@ -15,7 +15,7 @@ from ..sqlite import sqlite3
 from .database import Database
 from .places import GLOBAL
 from .recorder import Recorder, now_ms
-from .records import capture as records
+from .records import captured
 from .records import pages as page_records
 from .records.pages import PageRow
 from .wiki.files import folder_of
@@ -28,8 +28,8 @@ class Facts:
     """What the index knows for one briefing, read in one go."""
 
     def __init__(self, conn: sqlite3.Connection, project: str, wiki_root: str) -> None:
-        self.handoffs: list[Handoff] = records.open_handoffs(conn, project)
-        self.sessions: list[Session] = records.recent_sessions(conn, project, SESSIONS_LOOKED_AT)
+        self.handoffs: list[Handoff] = captured.open_handoffs(conn, project)
+        self.sessions: list[Session] = captured.recent_sessions(conn, project, SESSIONS_LOOKED_AT)
         self.pages: list[PageRow] = page_records.pages_of(conn, wiki_root, folder_of(project)) if project else []
         self.everywhere: list[PageRow] = page_records.pages_of(conn, wiki_root, GLOBAL)
 

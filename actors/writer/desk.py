@@ -36,6 +36,7 @@ from ...protocol.messages.capture import (
 from ...protocol.messages.common import Ok
 from .recorder import now_ms
 from .records import capture as records
+from .records import captured
 from .records import pages as page_records
 from .wikipages import refuse_guess
 
@@ -66,7 +67,7 @@ class Desk:
         at_ms = now_ms()
         key = message.replay_key or str(at_ms)
         place = self._placed(message.place, project)
-        session = await self._in.db.read(records.get_session, place.session) if place.session else None
+        session = await self._in.db.read(captured.get_session, place.session) if place.session else None
         handoff = Handoff(
             id=handoffs.manual_id(project.name, place.session, summary, key),
             project=project.name,
@@ -91,7 +92,7 @@ class Desk:
         place = self._placed(message.place, project)
         key = message.id
         if key:
-            found = await self._in.db.read(records.get_handoff, key)
+            found = await self._in.db.read(captured.get_handoff, key)
             key = found.id if found else key
         days = self._in.env.config.capture.handoff_expire_days
         entry = ledger.HandedOff(
@@ -101,7 +102,7 @@ class Desk:
 
     async def cancel(self, message: HandoffCancel) -> HandoffDone:
         """Withdraw an open handoff; None when there is none of that id that is open."""
-        found = await self._in.db.read(records.get_handoff, message.id)
+        found = await self._in.db.read(captured.get_handoff, message.id)
         project = ProjectRef(name=found.project if found else "", found_by="named" if found else "none")
         entry = ledger.HandedOff(
             op="cancel", at_ms=now_ms(), id=found.id if found else message.id, replay_key=message.replay_key
@@ -112,7 +113,7 @@ class Desk:
         """Handoffs of this place's project, or of all; open ones first."""
         project = await self._in.places.of(message.place)
         name = None if message.all_projects else project.name
-        items = await self._in.db.read(records.list_handoffs, name, max(1, min(message.limit, MAX_LIST)))
+        items = await self._in.db.read(captured.list_handoffs, name, max(1, min(message.limit, MAX_LIST)))
         return Handoffs(items=tuple(items), project=project)
 
     async def _done(self, entry: ledger.HandedOff, project: ProjectRef) -> HandoffDone:
@@ -133,7 +134,7 @@ class Desk:
     async def list_sessions(self, message: SessionList) -> Sessions:
         """The newest sessions, of one project or of all."""
         name = None if message.all_projects else (await self._in.places.of(message.place)).name
-        found = await self._in.db.read(records.list_sessions, name, max(1, min(message.limit, MAX_LIST)))
+        found = await self._in.db.read(captured.list_sessions, name, max(1, min(message.limit, MAX_LIST)))
         return Sessions(items=tuple(info_of(each) for each in found))
 
     async def list_events(self, message: SessionEvents) -> EventPage:
@@ -141,16 +142,16 @@ class Desk:
         key = message.session
         if not key and message.after_seq < 0:
             project = await self._in.places.of(message.place)
-            recent = await self._in.db.read(records.recent_sessions, project.name or None, 10)
+            recent = await self._in.db.read(captured.recent_sessions, project.name or None, 10)
             key = next((each.id for each in recent if not each.live and each.id != message.place.session), "")
             if not key:
                 return EventPage(items=())
         elif key:
-            session = await self._in.db.read(records.get_session, key)
+            session = await self._in.db.read(captured.get_session, key)
             if session is None:
                 return EventPage(items=(), session=key)
             key = session.id
-        rows, total = await self._in.db.read(lambda conn: records.find_events(
+        rows, total = await self._in.db.read(lambda conn: captured.find_events(
             conn, session=key, after_seq=message.after_seq, kinds=message.kinds, match=match_of(message.query),
             limit=max(1, min(message.limit, MAX_LIST)), offset=max(0, message.offset),
         ))  # fmt: skip
@@ -159,7 +160,7 @@ class Desk:
 
     async def end(self, message: EndSession) -> Ok:
         """End a session by hand. Raises Invalid when there is none; ending one that has ended changes nothing."""
-        session = await self._in.db.read(records.get_session, message.session)
+        session = await self._in.db.read(captured.get_session, message.session)
         if session is None:
             raise Invalid(f"there is no session '{message.session}': see `recalld session list`")
         if session.live:
@@ -169,12 +170,12 @@ class Desk:
 
     async def purge(self, message: PurgeSession) -> Purged:
         """Remove a session for good, from everything that recalld writes. Says what was removed from where."""
-        session = await self._in.db.read(records.get_session, message.session)
+        session = await self._in.db.read(captured.get_session, message.session)
         if session is None:
             raise Invalid(f"there is no session '{message.session}': see `recalld session list`")
         await self._in.recorder.settle()
         await self._in.finisher.settle()
-        session = await self._in.db.read(records.get_session, session.id) or session
+        session = await self._in.db.read(captured.get_session, session.id) or session
         report: dict[str, str] = {"session": session.id}
         report["spool"] = f"{await self._in.spool.purge(session.id)} files"
         count = await self._in.journal.purge(lambda seq, record: is_of(record, session.id))

@@ -21,7 +21,7 @@ from ...protocol.envelope import ProtocolError
 from .database import Database
 from .pageindex import PageIndex
 from .recorder import Recorder, now_ms
-from .records import capture as records
+from .records import captured
 from .records import pages as page_records
 from .wiki import files
 from .wiki.store import Expect, Refused, Wiki
@@ -61,7 +61,7 @@ class Finisher:
 
     async def find_unfinished(self) -> int:
         """Note what a crash left undone."""
-        found = await self._db.read(records.unfinished_sessions)
+        found = await self._db.read(captured.unfinished_sessions)
         self.due(Refresh(session.id) for session in found)
         return len(found)
 
@@ -96,11 +96,11 @@ class Finisher:
         await self._idle.wait()
 
     async def _finish(self, key: str) -> None:
-        session = await self._db.read(records.get_session, key)
+        session = await self._db.read(captured.get_session, key)
         if session is None or session.empty:
             return
-        raw = await self._db.read(records.session_blobs, key)
-        digest = await asyncio.to_thread(digests.digest, map(records.decode_event, raw))
+        raw = await self._db.read(captured.session_blobs, key)
+        digest = await asyncio.to_thread(digests.digest, map(captured.decode_event, raw))
         links = await self._db.read(page_records.mentioned, digest.mentions) if digest.mentions else []
         written = await self._write(session, digest, links)
         ended = not session.live and session.ends > session.finished

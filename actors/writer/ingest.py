@@ -56,7 +56,7 @@ from .journal import Journal
 from .pageindex import PageIndex
 from .places import Places
 from .recorder import Recorder, now_ms
-from .records import capture as records
+from .records import captured
 from .spool import Spool, Undeliverable, first_problem
 from .wiki.store import Wiki
 from .wikipages import WikiPages
@@ -149,8 +149,8 @@ class Ingest:
         await self._take_up()
         try:
             await self._count()
-            roots = await self.db.read(records.project_roots)
-            for session in await self.db.read(records.live_sessions):
+            roots = await self.db.read(captured.project_roots)
+            for session in await self.db.read(captured.live_sessions):
                 self._live[session.id] = [session, session.last_ms]
                 self.places.remember(session, roots.get(session.project, ""))
         except ProtocolError as error:
@@ -294,7 +294,7 @@ class Ingest:
             else:
                 wanted.append(received)
         ids = [each for entry in wanted for each in (entry.event.id, *events.near_ids(entry.event))]
-        known = await self.db.read(records.known_ids, ids)
+        known = await self.db.read(captured.known_ids, ids)
         waiting = []
         for entry in wanted:
             if entry.event.id in known or any(near in known for near in events.near_ids(entry.event)):
@@ -341,16 +341,16 @@ class Ingest:
         """End sessions that have been idle too long, expire old handoffs, bring the figures up to date."""
         capture = self.env.config.capture
         now = now_ms()
-        live = await self.db.read(records.live_sessions)
+        live = await self.db.read(captured.live_sessions)
         for session in sessions.overdue(live, now, capture.idle_end_min * 60_000):
             await self.recorder.put_durable(ledger.Happened(event=sessions.end_event(session, "idle")))
             self._live.pop(session.id, None)
-        for key in await self.db.read(records.expire_handoffs, now, capture.handoff_expire_days):
+        for key in await self.db.read(captured.expire_handoffs, now, capture.handoff_expire_days):
             await self.recorder.put_durable(ledger.HandedOff(op="expire", at_ms=now, id=key))
         await self._count()
 
     async def _count(self) -> None:
-        self._counts = await self.db.read(records.counts)
+        self._counts = await self.db.read(captured.counts)
 
     # -- requests about pages
 

@@ -19,7 +19,7 @@ from ...protocol import place as disk
 from ...protocol.config import Config
 from ...protocol.messages.capture import Place, ProjectRef
 from .database import Database
-from .records import capture as records
+from .records import captured
 
 FRESH_S = 5.0
 """How long a look at a folder is believed: a new marker counts from then on at the latest."""
@@ -88,7 +88,7 @@ class Places:
             return await self._named(place.project)
         known = self._sessions.get(place.session) if place.session else None
         if known is None and place.session:
-            session = await self._db.read(records.get_session, place.session)
+            session = await self._db.read(captured.get_session, place.session)
             if session is not None and session.project:
                 known = ProjectRef(name=session.project, found_by="session")
         look = self.look(place.cwd)
@@ -116,7 +116,7 @@ class Places:
 
     async def _named(self, name: str) -> ProjectRef:
         """A project by the name that a caller gave: one that is known under another spelling is that one."""
-        roots = await self._db.read(records.project_roots)
+        roots = await self._db.read(captured.project_roots)
         if name == GLOBAL:
             return ProjectRef(name=GLOBAL, found_by="named")
         clean = name if policy.valid_name(name) else projects.name_of(name)

@@ -26,6 +26,7 @@ from ...protocol.messages.control import QueueStat
 from .database import Database
 from .journal import Journal
 from .records import capture as records
+from .records import captured
 from .records.capture import Granted
 
 log = logging.getLogger("recalld.writer.capture")
@@ -145,7 +146,7 @@ class Recorder:
     async def _catch_up(self, before: int | None) -> int:
         """Replay the journal up to, and without, ``before``. Pages that this makes due are found as unfinished sessions."""
         self._cache.clear()
-        self.applied_seq = await self._db.read(records.applied_seq)
+        self.applied_seq = await self._db.read(captured.applied_seq)
         await self._journal.reserve(self.applied_seq)
         count = 0
         after = self.applied_seq

@@ -30,6 +30,7 @@ from .pageindex import PageIndex
 from .places import GLOBAL
 from .recorder import now_ms
 from .records import capture as records
+from .records import captured
 from .records import pages as page_records
 from .wiki import files
 from .wiki.files import BadPath
@@ -185,7 +186,7 @@ class WikiPages:
         return value
 
     async def _replayed(self, key: str) -> bytes | None:
-        return await self._db.read(records.replayed, key) if key else None
+        return await self._db.read(captured.replayed, key) if key else None
 
     async def _remember(self, key: str, reply: bytes) -> None:
         if key:

@@ -110,7 +110,7 @@ def purge(cli: Cli, id: str, yes: bool, as_json: bool) -> None:
 @click.command("brief")
 @click.option("--project", default="", help="The project, when it is not the one of this folder.")
 @click.option("--host", default="", help="As this agent would be told (claude, codex …).")
-@click.option("--max-chars", default=4000, show_default=True)
+@click.option("--max-chars", default=4000, show_default=True, help="At most so long.")
 @json_option
 @click.pass_obj
 def brief(cli: Cli, project: str, host: str, max_chars: int, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from ....memory.capture.sessions import Claim, Finish, Refresh, Release, Session
 from ....memory.recall.tokens import index_text
 from ....protocol.messages.capture import Handoff, HandoffDone, Place, ProjectRef
 from ...sqlite import sqlite3
+from .captured import applied_seq, decode_handoff, decode_session, handoff_of, open_handoffs
 
 CACHE_SESSIONS = 4096
 REPLAYS_KEPT_MS = 86_400_000
@@ -28,9 +29,6 @@ REPLAYS_KEPT_MS = 86_400_000
 
 pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
-_session = msgspec.msgpack.Decoder(Session).decode
-_handoff = msgspec.msgpack.Decoder(Handoff).decode
-decode_event = msgspec.msgpack.Decoder(Event).decode
 
 Granted = Handoff | bool | None
 """Answer to one entry: an event was stored (True) or known already (False); a handoff as it is now, or None."""
@@ -72,12 +70,6 @@ def apply(
 def pass_over(conn: sqlite3.Connection, seq: int) -> None:
     """Count an entry as applied that cannot be."""
     conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('applied_seq', ?)", (seq,))
-
-
-def applied_seq(conn: sqlite3.Connection) -> int:
-    """The last journal entry that this database has seen."""
-    row = conn.execute("SELECT value FROM meta WHERE key = 'applied_seq'").fetchone()
-    return int(row[0]) if row else 0
 
 
 class _Batch:
@@ -131,7 +123,7 @@ class _Batch:
             missing = list(ids)
         query = "SELECT id, state FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
         for key, state in self.conn.execute(query, (_json(missing).decode(),)):
-            self.cache[key] = _session(state)
+            self.cache[key] = decode_session(state)
 
     def _happened(self, seq: int, entry: Happened, known: set[str]) -> bool:
         event = entry.event
@@ -180,9 +172,9 @@ class _Batch:
     def _release(self, session: Session, at_ms: int) -> None:
         offered = self.conn.execute("DELETE FROM offers WHERE session = ? RETURNING handoff", (session.id,)).fetchone()
         query = "SELECT handoff FROM handoffs WHERE project = ? AND state = 'accepted'"
-        taken = [_handoff(row[0]).id for row in self.conn.execute(query, (session.project,))]
+        taken = [decode_handoff(row[0]).id for row in self.conn.execute(query, (session.project,))]
         for key in {*taken, *(offered or ())}:
-            handoff = _get_handoff(self.conn, key)
+            handoff = handoff_of(self.conn, key)
             others = self.conn.execute("SELECT 1 FROM offers WHERE handoff = ?", (key,)).fetchone()
             if handoff and (handoff.accepted_by == session.id or (handoff.state == "offered" and not others)):
                 self._step(key, "release", at_ms, Place(session=session.id))
@@ -225,7 +217,7 @@ class _Batch:
 
     def _step(self, key: str, op: Any, at_ms: int, place: Place) -> Handoff | None:
         """Apply one transition; None when there is no such handoff or its state does not allow it."""
-        handoff = _get_handoff(self.conn, key)
+        handoff = handoff_of(self.conn, key)
         transition = Transition(op=op, id=key, at_ms=at_ms, session=place.session, host=place.host)
         if handoff is None or not handoffs.may(handoff, transition):
             return None
@@ -237,7 +229,7 @@ class _Batch:
         return after
 
     def _open(self, handoff: Handoff, at_ms: int) -> Handoff:
-        if (known := _get_handoff(self.conn, handoff.id)) is not None:
+        if (known := handoff_of(self.conn, handoff.id)) is not None:
             return known
         for other in handoffs.superseded_by(handoff, open_handoffs(self.conn, handoff.project)):
             self._step(other, "expire", at_ms, Place())
@@ -269,7 +261,7 @@ class _Batch:
                       "sessions WHERE id = ?", "offers WHERE session = ?"):  # fmt: skip
             self.conn.execute(f"DELETE FROM {table}", (entry.session,))
         for row in self.conn.execute("SELECT handoff FROM handoffs").fetchall():
-            handoff = _handoff(row[0])
+            handoff = decode_handoff(row[0])
             if handoff.from_session == entry.session:
                 self.conn.execute("DELETE FROM handoffs WHERE id = ?", (handoff.id,))
 
@@ -309,117 +301,11 @@ class _Batch:
         self.rows, self.bodies, self.dirty, self.projects = [], [], {}, {}
 
 
-def _get_handoff(conn: sqlite3.Connection, key: str) -> Handoff | None:
-    row = conn.execute("SELECT handoff FROM handoffs WHERE id = ?", (key,)).fetchone()
-    return _handoff(row[0]) if row else None
-
-
 def _put_handoff(conn: sqlite3.Connection, handoff: Handoff) -> None:
     conn.execute(
         "INSERT OR REPLACE INTO handoffs (id, project, state, at_ms, handoff) VALUES (?,?,?,?,?)",
         (handoff.id, handoff.project, handoff.state, handoff.at_ms, pack(handoff)),
     )
-
-
-def open_handoffs(conn: sqlite3.Connection, project: str) -> list[Handoff]:
-    """Open and offered handoffs of a project."""
-    query = "SELECT handoff FROM handoffs WHERE project = ? AND state IN ('open', 'offered')"
-    return [_handoff(row[0]) for row in conn.execute(query, (project,))]
-
-
-def list_handoffs(conn: sqlite3.Connection, project: str | None, limit: int) -> list[Handoff]:
-    """Handoffs of one project (None = all): open ones first, then newest."""
-    where, arguments = ("", ()) if project is None else ("WHERE project = ?", (project,))
-    query = f"SELECT handoff FROM handoffs {where} ORDER BY state NOT IN ('open', 'offered'), at_ms DESC, id LIMIT ?"
-    return [_handoff(row[0]) for row in conn.execute(query, (*arguments, limit))]
-
-
-def get_handoff(conn: sqlite3.Connection, key: str) -> Handoff | None:
-    """A handoff by its id, or by the beginning of it when that is unambiguous."""
-    if (exact := _get_handoff(conn, key)) is not None or len(key) < 4:
-        return exact
-    rows = conn.execute("SELECT handoff FROM handoffs WHERE substr(id, 1, ?) = ? LIMIT 2", (len(key), key)).fetchall()
-    return _handoff(rows[0][0]) if len(rows) == 1 else None
-
-
-def expire_handoffs(conn: sqlite3.Connection, now_ms: int, expire_days: int) -> list[str]:
-    """Ids of open automatic handoffs that are too old."""
-    query = "SELECT handoff FROM handoffs WHERE state IN ('open', 'offered') AND at_ms < ?"
-    old = (_handoff(row[0]) for row in conn.execute(query, (now_ms - expire_days * handoffs.DAY_MS,)))
-    return [each.id for each in old if handoffs.expired(each, now_ms, expire_days)]
-
-
-def get_session(conn: sqlite3.Connection, key: str) -> Session | None:
-    """A session by its id, or by an unambiguous beginning or end of it (8 characters or more)."""
-    row = conn.execute("SELECT state FROM sessions WHERE id = ?", (key,)).fetchone()
-    if row is None and len(key) >= 8:
-        like = "SELECT state FROM sessions WHERE substr(id, 1, ?1) = ?2 OR substr(id, -?1) = ?2 LIMIT 2"
-        rows = conn.execute(like, (len(key), key)).fetchall()
-        row = rows[0] if len(rows) == 1 else None
-    return _session(row[0]) if row else None
-
-
-def live_sessions(conn: sqlite3.Connection) -> list[Session]:
-    """Sessions that have not ended."""
-    return [_session(row[0]) for row in conn.execute("SELECT state FROM sessions WHERE ended_ms = 0")]
-
-
-def unfinished_sessions(conn: sqlite3.Connection) -> list[Session]:
-    """Sessions whose page or handoff a crash left unwritten. Looks at every ended session that has no page or changed."""
-    return [each for row in conn.execute("SELECT state FROM sessions") if (each := _session(row[0])).unfinished]
-
-
-def recent_sessions(conn: sqlite3.Connection, project: str | None, limit: int) -> list[Session]:
-    """The newest sessions of a project (None = all) that have something to tell."""
-    where, arguments = ("1", ()) if project is None else ("project = ?", (project,))
-    query = f"SELECT state FROM sessions WHERE {where} AND title <> '' ORDER BY last_ms DESC, id LIMIT ?"
-    return [_session(row[0]) for row in conn.execute(query, (*arguments, limit))]
-
-
-def list_sessions(conn: sqlite3.Connection, project: str | None, limit: int) -> list[Session]:
-    """The newest sessions, empty ones included."""
-    where, arguments = ("1", ()) if project is None else ("project = ?", (project,))
-    query = f"SELECT state FROM sessions WHERE {where} ORDER BY last_ms DESC, id LIMIT ?"
-    return [_session(row[0]) for row in conn.execute(query, (*arguments, limit))]
-
-
-def session_blobs(conn: sqlite3.Connection, session: str) -> list[bytes]:
-    """Every event of a session in the order of its happening, packed: ``decode_event`` opens one, in any thread."""
-    query = "SELECT event FROM events WHERE session = ? ORDER BY at_ms, seq"
-    return [row[0] for row in conn.execute(query, (session,))]
-
-
-def find_events(
-    conn: sqlite3.Connection,
-    *,
-    session: str = "",
-    after_seq: int = -1,
-    kinds: Sequence[str] = (),
-    match: str = "",
-    limit: int = 50,
-    offset: int = 0,
-) -> tuple[list[tuple[int, Event]], int]:
-    """Events in order of arrival, and how many there are in all. ``match`` is an FTS5 expression."""
-    where, arguments = ["seq > ?"], [after_seq]  # type: list[str], list[Any]
-    if session:
-        where.append("session = ?")
-        arguments.append(session)
-    if kinds:
-        where.append("kind IN (SELECT value FROM json_each(?))")
-        arguments.append(_json(list(kinds)).decode())
-    if match:
-        where.append("seq IN (SELECT rowid FROM event_fts WHERE event_fts MATCH ?)")
-        arguments.append(match)
-    condition = " AND ".join(where)
-    total = conn.execute(f"SELECT count(*) FROM events WHERE {condition}", arguments).fetchone()[0]
-    query = f"SELECT seq, event FROM events WHERE {condition} ORDER BY seq LIMIT ? OFFSET ?"
-    return [(row[0], decode_event(row[1])) for row in conn.execute(query, (*arguments, limit, offset))], total
-
-
-def known_ids(conn: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
-    """Which of these event ids are stored."""
-    query = "SELECT event_id FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
-    return {row[0] for row in conn.execute(query, (_json(list(ids)).decode(),))}
 
 
 def scrub(conn: sqlite3.Connection) -> None:
@@ -431,31 +317,10 @@ def scrub(conn: sqlite3.Connection) -> None:
     conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def counts(conn: sqlite3.Connection) -> dict[str, int]:
-    """Figures for status: stored events, live sessions, open handoffs."""
-    one = conn.execute
-    return {
-        "events_stored": one("SELECT count(*) FROM events").fetchone()[0],
-        "sessions_live": one("SELECT count(*) FROM sessions WHERE ended_ms = 0").fetchone()[0],
-        "handoffs_open": one("SELECT count(*) FROM handoffs WHERE state IN ('open', 'offered')").fetchone()[0],
-    }
-
-
-def replayed(conn: sqlite3.Connection, key: str) -> bytes | None:
-    """The stored reply to a write that was made before under this key."""
-    row = conn.execute("SELECT reply FROM replays WHERE key = ?", (key,)).fetchone()
-    return row[0] if row else None
-
-
 def remember_reply(conn: sqlite3.Connection, key: str, at_ms: int, reply: bytes) -> None:
     """Keep a reply under ``key``, and forget what is older than a day."""
     conn.execute("INSERT OR REPLACE INTO replays (key, at_ms, reply) VALUES (?,?,?)", (key, at_ms, reply))
     conn.execute("DELETE FROM replays WHERE at_ms < ?", (at_ms - REPLAYS_KEPT_MS,))
-
-
-def project_roots(conn: sqlite3.Connection) -> dict[str, str]:
-    """Known projects and their roots."""
-    return dict(conn.execute("SELECT name, root FROM projects").fetchall())
 
 
 def rebuild(conn: sqlite3.Connection, journal: Iterable[tuple[int, bytes]], chunk: int = 1000) -> int:

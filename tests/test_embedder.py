@@ -31,7 +31,7 @@ from recalld.models.registry import Model, ModelProblem, Spec
 from recalld.protocol.client import Peer
 from recalld.protocol.config import Config
 from recalld.protocol.config import Embedder as Settings
-from recalld.protocol.envelope import Invalid, Overloaded, Unavailable
+from recalld.protocol.envelope import Conflict, Invalid, Overloaded, Unavailable
 from recalld.protocol.messages import EmbedRequest, decode_writer
 from recalld.protocol.messages.common import Message, Ok
 from recalld.protocol.messages.embed import DescribeModel, Embed, Embeddings, LoadModel, ModelInfo, Rerank, Scores
@@ -89,6 +89,7 @@ class ScriptedWriter:
         self.models: list[UseModel] = []
         self.claims: list[ClaimChunks] = []
         self.down = False
+        self.known = True
         self.changed = anyio.Event()
 
     def handlers(self) -> dict[type[Message], Any]:
@@ -102,6 +103,9 @@ class ScriptedWriter:
                 self.models.append(body)
                 reply: Message = ModelInUse(model_id=len(self.models), pending=len(self.queue))
             case ClaimChunks():
+                if not self.known:
+                    self.known = True
+                    raise Conflict("model 1 is not in use")
                 self.claims.append(body)
                 while not self.queue:
                     await self.next_change()
@@ -344,7 +348,7 @@ async def test_a_poison_chunk_is_reported_and_the_rest_is_stored() -> None:
 
 
 async def test_the_writer_may_go_away_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexing waits for a writer that is away, introduces its model anew, and goes on."""
+    """Indexing waits for a writer that is away and goes on with the number it knows: no claim is lost to a restart."""
     monkeypatch.setattr(bulk_module, "BACKOFF_S", (0.001,))
     writer = ScriptedWriter([])
     async with indexing(writer, FixedDesk(fake_embedding())):
@@ -355,22 +359,35 @@ async def test_the_writer_may_go_away_and_come_back(monkeypatch: pytest.MonkeyPa
         writer.down = False
         writer.queue = [chunk(1)]
         await writer.until(lambda: len(writer.stored) == 1)
-    assert len(writer.models) >= 2
+    assert len(writer.models) == 1
+
+
+async def test_a_writer_with_another_database_hears_of_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conflict over the model's number is answered with UseModel, and indexing goes on under the new number."""
+    monkeypatch.setattr(bulk_module, "BACKOFF_S", (0.001,))
+    writer = ScriptedWriter([chunk(1)])
+    writer.known = False
+    async with indexing(writer, FixedDesk(fake_embedding())):
+        await writer.until(lambda: len(writer.stored) == 1)
+    assert len(writer.models) == 2
+    assert writer.stored_for == [2]
 
 
 async def test_paused_indexing_claims_nothing() -> None:
-    """While paused no chunk is claimed; resuming takes up what waits."""
+    """While paused no new claim is made; resuming takes up what waits."""
     writer = ScriptedWriter([])
     async with indexing(writer, FixedDesk(fake_embedding())) as bulk:
         await writer.until(lambda: len(writer.claims) == 1)
         bulk.pause(True)
-        await anyio.wait_all_tasks_blocked()
         writer.queue = [chunk(1)]
         writer.note()
-        await anyio.wait_all_tasks_blocked()
-        assert not writer.stored
-        bulk.pause(False)
         await writer.until(lambda: len(writer.stored) == 1)
+        writer.queue = [chunk(2)]
+        writer.note()
+        await anyio.wait_all_tasks_blocked()
+        assert len(writer.claims) == 1
+        bulk.pause(False)
+        await writer.until(lambda: len(writer.stored) == 2)
 
 
 async def test_another_model_takes_over_indexing() -> None:
@@ -585,6 +602,23 @@ async def test_the_model_can_be_changed_while_it_runs(short_tmp: Path) -> None:
             assert (info.name, info.loaded, info.dim) == ("twin", True, 384)
             with pytest.raises(Invalid, match="no model 'unknown'"):
                 await peer.ask(LoadModel(name="unknown"), budget_ms=5_000)
+
+
+@pytest.mark.model
+async def test_restarted_without_the_writer_it_still_answers_under_the_known_number(short_tmp: Path) -> None:
+    """The number of the model outlives the process: with the writer away, answers fit the vectors that are loaded."""
+    runs = [short_tmp / "1", short_tmp / "2"]
+    writer = ScriptedWriter([])
+    for folder in runs:
+        folder.mkdir()
+        (folder / "data").symlink_to(short_tmp)
+        async with running(folder, writer) as (peer, _):
+            if folder is runs[0]:
+                await writer.until(lambda: len(writer.claims) == 1)
+            reply = await peer.ask(Embed(texts=("hello",)), budget_ms=20_000)
+            assert isinstance(reply, Embeddings)
+            assert reply.model_id == 1
+        writer.down = True
 
 
 async def test_an_embedder_without_model_serves_and_says_so(short_tmp: Path) -> None:

@@ -20,6 +20,7 @@ from ..base import Env
 from .bulk import Bulk
 from .desk import Desk
 from .lanes import Gate, QueryLane
+from .numbers import NUMBERS, Numbers
 
 MAX_TEXTS = 32
 MAX_PASSAGES = 200
@@ -47,7 +48,8 @@ class Embedder:
         self._queries = QueryLane(self._gate)
         self._desk = Desk(env.paths.models, settings.batch)
         threads = bulk_threads(settings.threads, usable_cores())
-        self._bulk = Bulk(env.peer("writer"), self._desk, self._gate, settings, threads)
+        numbers = Numbers(env.paths.models / NUMBERS)
+        self._bulk = Bulk(env.peer("writer"), self._desk, self._gate, settings, threads, numbers)
         self._server = Server(env.listeners["embedder"], decode_embedder, self.handlers(), name="embedder")
 
     def handlers(self) -> dict[type[Message], Handler]:
@@ -75,7 +77,7 @@ class Embedder:
         for row, error in found.errors.items():
             raise Invalid(f"text {row} cannot be embedded: {error}")
         return Embeddings(
-            model_id=self._bulk.model_ids.get(embedding.model.spec.sha256, 0),
+            model_id=self._bulk.numbers.of(embedding.model.spec.sha256),
             sha256=embedding.model.spec.sha256,
             dim=embedding.dim,
             vectors=found.vectors.astype("<f4", copy=False).tobytes(),

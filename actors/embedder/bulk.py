@@ -35,6 +35,7 @@ from ...protocol.messages.index import (
 from .desk import Desk
 from .lanes import BulkLane, Gate, Rate
 from .native import release_memory
+from .numbers import Numbers
 from .passages import packed, pieces
 from .session import Embedding
 
@@ -70,7 +71,9 @@ class Asks(Protocol):
 class Bulk:
     """The indexing side of the embedder. ``run`` until cancelled; the rest is called from the same loop."""
 
-    def __init__(self, writer: Asks, desk: Desk, gate: Gate, settings: Settings, threads: int) -> None:
+    def __init__(
+        self, writer: Asks, desk: Desk, gate: Gate, settings: Settings, threads: int, numbers: Numbers | None = None
+    ) -> None:
         self._writer = writer
         self._desk = desk
         self._gate = gate
@@ -85,8 +88,7 @@ class Bulk:
         self._waiting_peak = 0
         self._rate = Rate()
         self.settings = settings
-        self.model_ids: dict[str, int] = {}
-        """The writer's numbers of models, by SHA-256; a model is missing until the writer has said it."""
+        self.numbers = numbers or Numbers(None)
         self.vectors_total = 0
         self.failed_total = 0
         self.busy_since: float | None = None
@@ -178,7 +180,7 @@ class Bulk:
         message = UseModel(name=spec.name, sha256=spec.sha256, dim=embedding.dim, instance=str(os.getpid()))
         reply = await self._writer.ask(message, budget_ms=CALL_BUDGET_MS)
         assert isinstance(reply, ModelInUse)
-        self.model_ids[spec.sha256] = reply.model_id
+        await self.numbers.learn(spec.sha256, reply.model_id)
         return reply.model_id
 
     async def _next(self, model_id: int) -> Claimed:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "install": ("install", "Attach recalld to coding agents."),
     "uninstall": ("install", "Take recalld out of agents' configuration."),
     "hook": ("hook", "Look at what the agents' hooks capture."),
+    "model": ("model", "List, change, download or build the embedding model."),
     "graph": ("graph", "Draw how notes hang together."),
     "logs": ("logs", "Print what the processes wrote."),
     "metrics": ("logs", "Print metrics in Prometheus' format."),

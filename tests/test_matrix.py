@@ -60,8 +60,9 @@ class World:
         mean = vectors.sum(axis=0)
         cosines = vectors @ self.query
         near = [chunk for chunk, cosine in zip(chunks, cosines, strict=True) if cosine >= cosines.max() - module.NEAR]
-        sentences = [v for chunk in near for v in self.sentences[chunk] @ self.query]
-        return mean @ self.query / np.linalg.norm(mean), cosines.max(), max(sentences, default=cosines.max())
+        # A passage without sentence vectors is one sentence.
+        best = max(max(self.sentences[c] @ self.query, default=self.chunks[c][1] @ self.query) for c in near)
+        return mean @ self.query / np.linalg.norm(mean), cosines.max(), best
 
 
 def built(world, *, sentences=True):

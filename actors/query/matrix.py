@@ -26,7 +26,7 @@ Fetch = Callable[[list[bytes]], Sequence[SentenceRow]]
 
 BLOCK_ROWS = 1024
 """Rows widened to float32 at a time: 1.5 MB at 384 dimensions, which stays in the cache."""
-RESCORED = 256
+RESCORED = 160
 """Notes whose sentences are compared when they are in memory."""
 FETCHED = 48
 """Notes whose sentences are fetched when they are not: about 1 ms."""
@@ -469,12 +469,12 @@ class Similarities:
         return near
 
     def _take(self, fetch: Fetch, slots: list[int]) -> None:
-        by_hash: dict[bytes, list[SentenceRow]] = {}
         keys = self._matrix.keys_of(slots)
+        by_hash: dict[bytes, list[SentenceRow]] = {key: [] for key in keys}
         for row in fetch(list(keys)):
-            by_hash.setdefault(row.hash, []).append(row)
+            by_hash[row.hash].append(row)
         for key, rows in by_hash.items():
-            cosines = floats([row.vec for row in rows], self._matrix.dim) @ self._query
+            cosines: Floats = floats([row.vec for row in rows], self._matrix.dim) @ self._query
             self._fetched[keys[key]] = (cosines, [(row.char_from, row.char_to) for row in rows])
 
     def _of_slot(self, slot: int) -> tuple[Floats, list[tuple[int, int]]]:
@@ -508,13 +508,19 @@ class Similarities:
                 row = rows[bounds[i] + int(np.argmax(cosines[bounds[i] : ends[i]]))]
                 begin, end = matrix.spans[row].tolist()
                 best[at] = (float(values[i]), int(chunks[i]), begin, end)
-        for i in np.flatnonzero(~held).tolist() if self._fetched else ():
+        for i in np.flatnonzero(~held).tolist():
+            at, chunk = int(place_of[i]), int(layout.chunks[pairs[i]])
             fetched = self._fetched.get(int(slots[i]))
             if fetched is not None and len(fetched[0]):
                 j = int(np.argmax(fetched[0]))
-                at, value = int(place_of[i]), float(fetched[0][j])
-                if at not in best or value > best[at][0]:
-                    best[at] = (value, int(layout.chunks[pairs[i]]), *fetched[1][j])
+                value, span = float(fetched[0][j]), fetched[1][j]
+            elif fetched is not None or matrix.many[slots[i]] == 0:
+                # A passage of one sentence has no vector but its own.
+                value, span = float(self._cosines[pairs[i]]), (0, 0)
+            else:
+                continue
+            if at not in best or value > best[at][0]:
+                best[at] = (value, chunk, *span)
         self._sentence |= best
         if best:
             places = np.fromiter(best, np.int64, len(best))

@@ -138,6 +138,32 @@ async def test_readers_keep_the_old_index_until_they_open_again(short_tmp: Path)
         assert set((await stand.ask(Maintain(what="check"))).report.values()) == {"ok"}
 
 
+async def test_a_swap_that_cannot_be_made_goes_back(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the rename fails the old index is in its place again, with its log, and serves."""
+    async with writer_at(short_tmp) as stand:
+        vault = await stand.open_vault()
+        await stand.put(vault, a="# A\n\nred")
+        reader = sqlite3.connect(f"file:{stand.paths.database}?mode=ro", uri=True, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM notes").fetchone()
+        real = os.rename
+
+        def rename(source: object, target: object) -> None:
+            if str(source).endswith(".building"):
+                raise OSError(5, "Input/output error")
+            real(source, target)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "rename", rename)
+        await stand.ask(Reindex())
+        await until(lambda: not stand.writer.upkeep.state)
+        assert "reindex failed" in stand.writer.upkeep.last
+        reader.close()
+        await stand.put(vault, b="# B\n\nblue")
+        assert rows(stand, "SELECT title FROM notes ORDER BY title") == [("A",), ("B",)]
+        assert set((await stand.ask(Maintain(what="check"))).report.values()) == {"ok"}
+        assert not [name for name in os.listdir(stand.paths.data) if ".old" in name or "building" in name]
+
+
 async def test_one_at_a_time_and_a_failure_changes_nothing(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While upkeep runs more is refused; a rebuild that fails leaves the old index and no files."""
     async with writer_at(short_tmp) as stand:

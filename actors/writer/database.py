@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from ..sqlite import sqlite3
 from .jobs import Job, Kind, settle_all
 from .opening import (
     birth_of,
+    change_places,
     failure_words,
     identity,
     is_damage,
@@ -377,12 +377,9 @@ class Database:
         self._call_loop(lambda: self.reborn(why))
 
     def _replace(self, conn: sqlite3.Connection, successor: Path) -> None:
-        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._close()
         try:
-            # Readers keep the old log open by descriptor; under its name it must not meet the successor.
-            remove_companions(self.path)
-            os.replace(successor, self.path)
+            change_places(self.path, successor)
         finally:
             self._opened_at = -REOPEN_S
             self._connection()

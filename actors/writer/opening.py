@@ -156,6 +156,33 @@ def set_aside(path: Path, word: str) -> str:
     return name
 
 
+def change_places(path: Path, successor: Path) -> None:
+    """
+    Put the closed database ``successor`` in the place of the closed database ``path``. Raises OSError, with ``path`` back.
+
+    The old log never stands beside the new database: it would be replayed into it. Readers have it open by descriptor.
+    A crash on the way leaves no database, and an empty one is filled from files at the next start.
+    """
+    old = path.with_name(f"{path.name}.old")
+    moved = [suffix for suffix in ("", "-wal", "-shm") if _rename(f"{path}{suffix}", f"{old}{suffix}")]
+    try:
+        os.rename(successor, path)
+    except OSError:
+        for suffix in reversed(moved):
+            os.rename(f"{old}{suffix}", f"{path}{suffix}")
+        raise
+    for suffix in moved:
+        os.unlink(f"{old}{suffix}")
+
+
+def _rename(source: str, target: str) -> bool:
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def remove_set_aside(path: Path) -> int:
     """Remove databases that were set aside, and return how many: their text is in the rebuilt one, or was to be removed."""
     copies = list(path.parent.glob(f"{path.name}.corrupt-*"))
@@ -166,8 +193,9 @@ def remove_set_aside(path: Path) -> int:
 
 def remove_unfinished(path: Path) -> None:
     """Remove what a rebuild or a backup left that was ended half-way. Nobody else works on this folder."""
-    for leftover in path.parent.glob(f"{path.name}.building*"):
-        leftover.unlink(missing_ok=True)
+    for pattern in (f"{path.name}.building*", f"{path.name}.old*"):
+        for leftover in path.parent.glob(pattern):
+            leftover.unlink(missing_ok=True)
     for folder in path.parent.glob(".backup-*"):
         shutil.rmtree(folder, ignore_errors=True)
 

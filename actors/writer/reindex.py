@@ -49,14 +49,14 @@ async def build(db: Database, paths: Paths, rules: Rules, say: Callable[[str], N
         say("reindex: journal")
         entries = await new.run(capture.rebuild, Journal(paths.journal).read())
         await _carry(db, new, say)
+        await new.aclose()
+        say("reindex: swapping")
+        await db.replace(beside)
     except BaseException:
         await asyncio.shield(new.aclose())
         beside.unlink(missing_ok=True)
         remove_companions(beside)
         raise
-    await new.aclose()
-    say("reindex: swapping")
-    await db.replace(beside)
     return f"reindexed {count} notes and {entries} journal entries in {time.monotonic() - started:.1f} s"
 
 

@@ -19,6 +19,8 @@ from recalld.protocol.sockets import bind
 BRIDGE = [sys.executable, "-I", "-S", str(mcp_bridge.__file__)]
 STAND = Path(__file__).with_name("mcp_stand.py")
 DEADLINE_S = 20.0
+PATIENT_MS = "15000"
+"""A grace that a server's start does not outlast, however busy the machine is."""
 MODERN = "2026-07-28"
 
 
@@ -109,6 +111,12 @@ class Client:
         structured: dict[str, Any] = message["result"]["structuredContent"]
         return structured
 
+    def until_served_by(self, pid: int) -> None:
+        """Ask until this process answers."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.recall("again").get("note") != f"pid {pid}":
+            assert time.monotonic() < deadline, "the server does not answer"
+
     def nothing_more(self) -> None:
         """A later question is answered and nothing else has come in between."""
         assert self.answer(self.send("tools/list"))["result"]
@@ -131,11 +139,17 @@ class Stage:
         self.clients: list[Client] = []
         self.servers: list[subprocess.Popen[bytes]] = []
 
-    def server(self, toolset: str = "default") -> subprocess.Popen[bytes]:
+    def server(self, toolset: str = "default", *, ready: bool = False) -> subprocess.Popen[bytes]:
+        """A server process; ``ready``: that has answered a client already."""
         fd = self.listen().fileno()
         command = [sys.executable, str(STAND), "--fd", str(fd), "--log", str(self.log), "--toolset", toolset]
         process = subprocess.Popen(command, pass_fds=(fd,), stdout=subprocess.DEVNULL)
         self.servers.append(process)
+        if ready:
+            warm = Client("modern", self.folder, RECALLD_GRACE_MS=PATIENT_MS)
+            assert warm.recall("warm")["hits"]
+            warm.close()
+            self.log.unlink()
         return process
 
     def listen(self) -> socket.socket:
@@ -144,7 +158,7 @@ class Stage:
         return self.listener
 
     def client(self, era: str = "modern", command: list[str] | None = None, **environ: str) -> Client:
-        client = Client(era, self.folder, command, **environ)
+        client = Client(era, self.folder, command, **{"RECALLD_GRACE_MS": PATIENT_MS, **environ})
         self.clients.append(client)
         return client
 

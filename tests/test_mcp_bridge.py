@@ -103,26 +103,22 @@ def test_a_daemon_that_comes_later(stage: Stage, era: str) -> None:
     client.start()
     assert client.recall("x")["degraded"] == ["query"]
     server = stage.server()
-    deadline = time.monotonic() + DEADLINE_S
-    while client.recall("y").get("note") != f"pid {server.pid}":
-        assert time.monotonic() < deadline
+    client.until_served_by(server.pid)
     client.nothing_more()
 
 
 def test_a_stuck_daemon(stage: Stage) -> None:
     """A stopped process keeps its connection: it is asked, and a call past the grace gets a degraded answer, once."""
-    server = stage.server()
+    server = stage.server(ready=True)
     client = stage.client(RECALLD_GRACE_MS="400")
     client.start()
-    assert client.recall("warm")["hits"]
+    client.until_served_by(server.pid)
     server.send_signal(signal.SIGSTOP)
     stuck = client.recall("stuck")
     assert stuck["degraded"] == ["query"]
     assert len(client.ask("tools/list")["tools"]) == 8
     server.send_signal(signal.SIGCONT)
-    deadline = time.monotonic() + DEADLINE_S
-    while client.recall("again").get("note") != f"pid {server.pid}":
-        assert time.monotonic() < deadline
+    client.until_served_by(server.pid)
     client.nothing_more()
 
 
@@ -215,7 +211,7 @@ def test_only_mcp_on_stdout(stage: Stage) -> None:
 
 def test_a_piped_session(stage: Stage) -> None:
     """With stdin already at its end, unanswered requests are still answered, the last line also without a newline."""
-    stage.server()
+    stage.server(ready=True)
     call = {
         "jsonrpc": "2.0",
         "id": 2,

@@ -32,7 +32,7 @@ def client(stage: Stage, mode: Any, **environ: str) -> Client:
 @MODES
 async def test_a_session(stage: Stage, mode: str) -> None:
     """Lists, a call whose result is checked against its output schema, resources and their templates."""
-    stage.server()
+    stage.server(ready=True)
     async with client(stage, mode) as session:
         tools = (await session.list_tools()).tools
         assert len(tools) == 8
@@ -49,16 +49,21 @@ async def test_a_session(stage: Stage, mode: str) -> None:
 @MODES
 async def test_the_daemon_is_replaced(stage: Stage, mode: str) -> None:
     """A session goes on over a daemon that is killed, and over one that is away longer than the grace."""
-    first = stage.server()
+    first = stage.server(ready=True)
     async with client(stage, mode, RECALLD_GRACE_MS="300") as session:
         await session.list_tools()
-        assert (await session.call_tool("recall", {"query": "a"})).structured_content["hits"]
+        await until_served_by(session, first.pid)
         first.kill()
         first.wait()
         away = await session.call_tool("recall", {"query": "b"})
         assert away.structured_content["degraded"] == ["query"]
         assert not away.is_error
         second = stage.server()
-        note = ""
-        while note != f"pid {second.pid}":
-            note = (await session.call_tool("recall", {"query": "c"})).structured_content.get("note", "")
+        await until_served_by(session, second.pid)
+
+
+async def until_served_by(session: Client, pid: int) -> None:
+    """Ask until this process answers; the test's own timeout ends it."""
+    note = ""
+    while note != f"pid {pid}":
+        note = (await session.call_tool("recall", {"query": "c"})).structured_content.get("note", "")

@@ -53,9 +53,17 @@ SQUADS = "Atlas Borealis Cassini Dynamo Equinox Fermata Gauntlet Halcyon".split(
 OFFICES = ["Aldermoor", "Brightwater", "Corrigan Bay", "Dunmere", "Eastleigh Park", "Fenwick", "Glasshouse Lane"]
 STORES = "Aquarium Bucketeer Cellarium Deepwell Estuary Filament Granary Hayloft Inkwell Jetty".split()
 LANGUAGES = ["Python", "Kotlin", "Elixir", "Ruby", "TypeScript", "C#", "Perl", "Swift", "Go", "Rust"]
-HOBBIES = ["keeps bees", "restores typewriters", "rows at dawn", "collects tram tickets", "bakes sourdough", "sings alto"]
+HOBBIES = [
+    "keeps bees",
+    "restores typewriters",
+    "rows at dawn",
+    "collects tram tickets",
+    "bakes sourdough",
+    "sings alto",
+]
 DEGREES = ["physics", "linguistics", "architecture", "marine biology", "economics", "philosophy"]
 PORTS = [7011, 7023, 7039, 7051, 7068, 7074, 7082, 7097, 7110, 7125, 7133, 7142, 7156, 7163, 7178, 7189]
+WORD_OF = {"requests per second": "rate limit", "euros a month": "hosting budget", "days of retention": "retention"}
 FILLER = [
     "The on-call rota is kept in the shared calendar and reviewed every quarter.",
     "Most of the discussion was about the budget and who should write the summary.",
@@ -66,7 +74,14 @@ FILLER = [
     "This was migrated from the old wiki and lightly edited.",
     "See the glossary for the abbreviations that are used below.",
 ]
-UNKNOWN_PEOPLE = ["Barnaby Ostrowski", "Calista Ferreira", "Dagny Whitlock", "Ezra Montague", "Fiona Drummond", "Leif Amundsen"]
+UNKNOWN_PEOPLE = [
+    "Barnaby Ostrowski",
+    "Calista Ferreira",
+    "Dagny Whitlock",
+    "Ezra Montague",
+    "Fiona Drummond",
+    "Leif Amundsen",
+]
 UNKNOWN_SERVICES = ["Gravel", "Hazelnut", "Ibex", "Jackdaw", "Kumquat", "Obelisk"]
 
 
@@ -79,7 +94,13 @@ class Made:
 
     def ask(self, cls: str, question: str, answers: list[str], support: list[str]) -> None:
         self.questions.append(
-            {"id": f"g{len(self.questions):04d}", "cls": cls, "question": question, "answers": answers, "support": support}
+            {
+                "id": f"g{len(self.questions):04d}",
+                "cls": cls,
+                "question": question,
+                "answers": answers,
+                "support": support,
+            }
         )
 
     def write(self, folder: Path) -> None:
@@ -126,7 +147,9 @@ class _World:
         self.changed: list[tuple[str, str, str, str, str]] = []
 
     def note(self, name: str, title: str, kind: str, date: str, body: str, extra: str = "") -> None:
-        self.made.notes[name] = f'---\ntitle: "{title}"\ntype: {kind}\ndate: {date}\n{extra}---\n\n# {title}\n\n{body}\n'
+        self.made.notes[name] = (
+            f'---\ntitle: "{title}"\ntype: {kind}\ndate: {date}\n{extra}---\n\n# {title}\n\n{body}\n'
+        )
 
     def filler(self, share: float = 0.5) -> str:
         return f" {self.random.choice(FILLER)}" if self.random.random() < share else ""
@@ -143,7 +166,9 @@ class _World:
             owned = [service for service in self.services if self.owner[service] == person]
             if owned:
                 parts.append("Product owner of " + ", ".join(f"[[svc-{slug(s)}|{s}]]" for s in owned) + ".")
-            self.note(f"who-{slug(person)}", person, "person", f"{self.hired[person]}-03-01", " ".join(parts) + self.filler())
+            self.note(
+                f"who-{slug(person)}", person, "person", f"{self.hired[person]}-03-01", " ".join(parts) + self.filler()
+            )
 
     def squad_notes(self) -> None:
         for squad in SQUADS:
@@ -180,8 +205,12 @@ class _World:
         day = datetime.date(2024, 1, 9)
         for service in self.random.sample(self.services, 11):
             first, second = self.random.sample(range(20, 400, 10), 2)
-            unit = self.random.choice(("requests per second", "euros a month", "days of retention"))
-            word = {"requests per second": "rate limit", "euros a month": "hosting budget", "days of retention": "retention"}[unit]
+            unit = self.random.choice(list(WORD_OF))
+            word = {
+                "requests per second": "rate limit",
+                "euros a month": "hosting budget",
+                "days of retention": "retention",
+            }[unit]
             later = day + datetime.timedelta(days=self.random.randint(90, 300))
             old, new = f"adr-{day}-{slug(service)}-{slug(word)}", f"adr-{later}-{slug(service)}-{slug(word)}"
             link = f"[[svc-{slug(service)}|{service}]]"
@@ -208,7 +237,8 @@ class _World:
                 f"With {', '.join(f'[[who-{slug(p)}|{p}]]' for p in people)}.\n\n"
                 f"- {people[0]} is worried about [[svc-{slug(services[0])}|{services[0]}]] before the holidays.\n"
                 f"- Could [[svc-{slug(services[1])}|{services[1]}]] use [[store-{slug(STORES[number % 10])}|"
-                f"{STORES[number % 10]}]]?\n- {self.random.choice(FILLER)}\n- Postponed: [[svc-{slug(services[2])}|{services[2]}]]."
+                f"{STORES[number % 10]}]]?\n- {self.random.choice(FILLER)}\n"
+                f"- Postponed: [[svc-{slug(services[2])}|{services[2]}]]."
             )
             squad = self.random.choice(SQUADS)
             self.note(f"weekly-{day}-{slug(squad)}", f"{squad} weekly {day}", "meeting", str(day), body)
@@ -251,7 +281,8 @@ class _World:
                 ask("paraphrase_bridge", f"In which office sits the squad whose service is there to {other}?",
                     [self.office[squad]], [f"svc-{slug(service)}", f"squad-{slug(squad)}"])  # fmt: skip
             else:
-                ask("paraphrase_bridge", f"What language was the store written in that holds the data of the service made to {other}?",
+                ask("paraphrase_bridge", f"What language was the store written in that "
+                    f"holds the data of the service made to {other}?",
                     [self.store_language[store]], [f"svc-{slug(service)}", f"store-{slug(store)}"])  # fmt: skip
         for service, word, first, second, names in self.changed:
             old, new = names.split()
@@ -261,14 +292,24 @@ class _World:
         for person in UNKNOWN_PEOPLE:
             ask("absent_entity", self.either(f"When was {person} hired?", f"Where does {person}'s squad sit?"), [], [])
         for service in UNKNOWN_SERVICES:
-            ask("absent_entity", self.either(f"Which port does {service} use?", f"Who is the product owner of {service}?"), [], [])
+            ask(
+                "absent_entity",
+                self.either(f"Which port does {service} use?", f"Who is the product owner of {service}?"),
+                [],
+                [],
+            )
         for person in pick(self.people, 10):
             ask("absent_attribute", self.random.choice((
                 f"What is {person}'s shoe size?", f"Where did {person} spend the last holiday?", f"How much does {person} earn?",
                 f"What is the name of {person}'s dog?", f"Which blood group does {person} have?",
             )), [], [])  # fmt: skip
         for _, other in self.unserved:
-            ask("absent_topic", self.either(f"What do we have to {other}?", f"Which service is there to {other}?"), [], [])
+            ask(
+                "absent_topic",
+                self.either(f"What do we have to {other}?", f"Which service is there to {other}?"),
+                [],
+                [],
+            )
         known = {service for service, *_ in self.changed}
         for service in pick(sorted(set(self.services) - known), 8):
             ask("absent_attribute", self.random.choice((

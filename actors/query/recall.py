@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 
 from ...memory.capture.events import Event
-from ...memory.recall.params import Params
+from ...memory.recall.params import Params, changed
 from ...memory.recall.passages import Passage, PassageText, present
 from ...memory.recall.query import Question, analyse
 from ...memory.recall.rank import Candidate, Ranking, rank
 from ...memory.recall.types import Evidence, NoteCard, TextEvidence
+from ...protocol.envelope import Invalid
 from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream, StreamScore, Superseded
 from ..sqlite import sqlite3
 from .catalog import View
@@ -70,6 +71,10 @@ def prepare(
         notes_allowed = allowed(
             view.cards, view.vaults, recall.filters, scope=recall.scope, cwd=recall.cwd, place=place
         )
+    try:
+        params = changed(params, recall.ranking)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"ranking: {error}") from None
     if view.matrix is None:
         streams = [stream for stream in streams if stream != "vector"]
     return Asked(recall, view, question, notes_allowed, tuple(streams), place, params)
@@ -198,6 +203,7 @@ def finish(asked: Asked, ranking: Ranking, hits: tuple[Hit, ...], degraded: Sequ
         revision=asked.view.revision,
         project=asked.place.project,
         project_from=asked.place.found_by,
+        features=msgspec.structs.asdict(ranking.features) if asked.recall.explain and ranking.features else {},
         **more,  # type: ignore[arg-type]
     )
 

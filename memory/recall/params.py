@@ -130,3 +130,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def params_from(overrides: Mapping[str, float]) -> Params:
     """Defaults with ``overrides``. Raises msgspec.ValidationError naming an unknown parameter or one out of range."""
     return msgspec.convert(dict(overrides), Params)
+
+
+def changed(params: Params, overrides: Mapping[str, float]) -> Params:
+    """``params`` with ``overrides``. Raises msgspec.ValidationError like ``params_from``."""
+    if not overrides:
+        return params
+    checked = params_from(overrides)
+    return msgspec.structs.replace(params, **{name: getattr(checked, name) for name in overrides})

@@ -83,6 +83,8 @@ class Recall(Message, frozen=True, tag="recall"):
     as_of: str = ""
     explain: bool = False
     sentence_only: bool = False
+    ranking: dict[str, float] = {}
+    """Ranking parameters for this question alone, by name (docs/ranking.md): what `recalld eval ablate` varies."""
 
 
 class RawEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,6 +116,8 @@ class Answer(Message, frozen=True, tag="answer"):
     project_from: str = ""
     raw_events: tuple[RawEvent, ...] = ()
     trace: str = ""
+    features: dict[str, float] = {}
+    """With explain: what the confidence rests on."""
 
 
 class ReadNote(Message, frozen=True, tag="read_note"):

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from recalld.clients import hook as hook_module
-from recalld.clients.install.hosts import Setting
+from recalld.clients import install
+from recalld.clients.install import wrapper
 from recalld.protocol.client import ask_sync
 from recalld.protocol.envelope import ProtocolError
 from recalld.protocol.messages.control import GetStatus, Status
@@ -110,7 +111,7 @@ class Bench:
             "RECALLD_RUNTIME": str(self.paths.runtime),
         }
         program = Path(hook_module.__file__).resolve()
-        self.where = Setting(folder / "home", {}, PYTHON, program.parent)
+        self.program = program
         self.count = 0
         self.daemon: subprocess.Popen[bytes] | None = None
 
@@ -149,7 +150,9 @@ class Bench:
         """Wall ms of one process, spawn to exit. Raises SystemExit when it does not exit 0."""
         self.count += 1
         source = self.folder / "payload"
-        source.write_text(json.dumps(payload).replace('"ID"', f'"call-{self.count}"') if payload else "")
+        source.write_text(
+            json.dumps(payload, separators=(",", ":")).replace('"ID"', f'"call-{self.count}"') if payload else ""
+        )
         stdin = os.open(source, os.O_RDONLY)
         nothing = os.open(os.devnull, os.O_WRONLY)
         actions = [
@@ -167,6 +170,16 @@ class Bench:
             raise SystemExit(f"{command} ended with status {status}")
         return wall
 
+    def script(self) -> str:
+        """The ``/bin/sh`` script before the client, written here; '' where it cannot work."""
+        if not wrapper.possible():
+            return ""
+        where = install.setting(self.folder / "home", {"HOME": str(self.folder / "home")}, self.paths)
+        change = install.installing(install.script_target(where, self.paths))
+        if change is not None:
+            change.apply()
+        return str(self.paths.data / "bin" / "recalld-hook")
+
     def measure(self, command: list[str], payload: dict[str, Any] | None) -> dict[str, float]:
         self.once(command, payload)
         walls = sorted(self.once(command, payload) for _ in range(self.runs))
@@ -178,7 +191,7 @@ class Bench:
         }
 
     def command(self, host: str, event: str = "") -> list[str]:
-        return [PYTHON, "-I", "-S", str(self.where.programs / "hook.py"), host, *([event] if event else [])]
+        return [PYTHON, "-I", "-S", str(self.program), host, *([event] if event else [])]
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -229,20 +242,33 @@ def run(bench: Bench, hosts: list[str]) -> dict[str, Any]:
     wanted = payloads(str(bench.repo))
     figures: dict[str, Any] = {}
 
+    def by_script(state: str) -> None:
+        script = bench.script()
+        if not script:
+            return
+        plain = {name: value for name, value in bench.environ.items() if not name.startswith("RECALLD_")}
+        bench.environ, kept = plain, bench.environ
+        os.chdir(bench.repo)
+        report("sh+nc", state, "event", bench.measure([script, "claude"], wanted["claude"]["event"]))
+        bench.environ = kept
+
+    def report(host: str, state: str, what: str, found: dict[str, float]) -> None:
+        figures.setdefault(state, {}).setdefault(host, {})[what] = found
+        print(f"{state:8} {host:9} {what:6} p50 {found['p50_ms']:6.1f}  p95 {found['p95_ms']:6.1f}  "
+              f"max {found['max_ms']:6.1f} ms")  # fmt: skip
+
     def all_hosts(state: str) -> None:
         for host in hosts:
             for what, payload in wanted[host].items():
                 name = "postToolUse" if host == "copilot" else ""
-                found = bench.measure(bench.command(host, name), payload)
-                figures.setdefault(state, {}).setdefault(host, {})[what] = found
-                print(f"{state:8} {host:9} {what:6} p50 {found['p50_ms']:6.1f}  p95 {found['p95_ms']:6.1f}  "
-                      f"max {found['max_ms']:6.1f} ms")  # fmt: skip
+                report(host, state, what, bench.measure(bench.command(host, name), payload))
 
     floor = bench.measure([PYTHON, "-I", "-S", "-c", "pass"], None)
     print(f"floor    an interpreter that does nothing: p50 {floor['p50_ms']} ms")
     bench.start()
     try:
         all_hosts("up")
+        by_script("up")
         with bench.busy():
             all_hosts("busy")
         with bench.stopped():
@@ -250,6 +276,7 @@ def run(bench: Bench, hosts: list[str]) -> dict[str, Any]:
     finally:
         bench.stop()
     all_hosts("gone")
+    by_script("gone")
     return {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]},
         "runs": bench.runs,

@@ -201,7 +201,7 @@ def test_no_briefing_prints_nothing(stand: Stand, reply: bytes | None) -> None:
     heard = stand.listen("events", b'{"ok":true}\n')
     stand.listen("mcp", reply)
     assert stand.run(START, "claude").stdout == b""
-    assert len(heard.lines) == 1
+    assert len(heard.lines) + len(stand.spooled()) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from recalld.clients import install
 from recalld.clients.install import HOSTS, jsonc
 from recalld.clients.install.hosts import is_ours
 from recalld.clients.install.plan import BACKUP
+from recalld.protocol.runtime import locate
 
 CLAUDE = """{
     // my settings
@@ -210,21 +211,25 @@ def test_mcp_entry(host: str, where: install.Setting) -> None:
 def test_stale_entries_are_replaced_in_place(where: install.Setting) -> None:
     """An entry of an older installation is brought up to date where it stands, not added to."""
     put(where.home, "claude")
-    run("claude", install.Setting(where.home, {}, "/old/python3", Path("/old/clients")))
+    run("claude", install.Setting(where.home, where.environ, "/old/python3", Path("/old/clients")))
     path = where.home / ".claude" / "settings.json"
-    assert {finding.state for finding in install.present(where.home, {}) if finding.host == "claude"} == {"stale"}
+    assert {finding.state for finding in install.present(where.home, where.environ) if finding.host == "claude"} == {
+        "stale"
+    }
     run("claude", where)
     text = path.read_text()
     assert "/old/" not in text
     assert len(jsonc.value_of(text)["hooks"]["Stop"]) == 2
-    assert {finding.state for finding in install.present(where.home, {}) if finding.host == "claude"} == {"current"}
+    assert {finding.state for finding in install.present(where.home, where.environ) if finding.host == "claude"} == {
+        "current"
+    }
 
 
 def test_present_says_absent_and_unreadable(where: install.Setting) -> None:
     """A check-up tells a host without recalld from one whose file cannot be read."""
     put(where.home, "cursor")
     (where.home / ".cursor" / "mcp.json").write_text("{ nonsense")
-    states = {(finding.part, finding.state) for finding in install.present(where.home, {})}
+    states = {(finding.part, finding.state) for finding in install.present(where.home, where.environ)}
     assert states == {("mcp", "unreadable"), ("hooks", "absent")}
 
 
@@ -263,8 +268,10 @@ def test_symlinked_configuration_stays_a_link(where: install.Setting) -> None:
 
 def test_options_are_passed_on(tmp_path: Path) -> None:
     """Another data folder is named in every command: hosts start programs with almost no environment."""
-    where = install.setting(tmp_path, {}, ("--data", "/some where"))
-    assert shlex.split(where.hook("claude"))[3:] == [str(where.programs / "hook.py"), "--data", "/some where", "claude"]
+    paths = locate("/some where", str(tmp_path / "run"), environ={})
+    where = install.setting(tmp_path, {}, paths)
+    assert shlex.split(where.hook("claude"))[3:] == [str(where.programs / "hook.py"), "--data", "/some where",
+                                                  "--runtime", str(tmp_path / "run"), "claude"]  # fmt: skip
     assert where.python == os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
 
 

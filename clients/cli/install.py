@@ -8,21 +8,12 @@ from pathlib import Path
 
 import click
 
-from ...protocol.runtime import Paths, locate
 from .. import install as installer
 from .context import Cli, Failed, console
 
 AGENTS = click.Choice(sorted(installer.HOSTS))
 
 yes_option = click.option("--yes", "--apply", "-y", "yes", is_flag=True, help="Write without asking.")
-
-
-def options_for(paths: Paths) -> tuple[str, ...]:
-    """What our programs must be told: hosts start them without the variables that may have led us here."""
-    if paths == locate(environ={}):
-        return ()
-    data = ("--data", str(paths.data))
-    return data if paths == locate(str(paths.data), environ={}) else (*data, "--runtime", str(paths.runtime))
 
 
 def _chosen(agents: Sequence[str], where: installer.Setting) -> list[installer.Host]:
@@ -69,15 +60,16 @@ def _carry_out(
 @yes_option
 @click.option("--no-hooks", is_flag=True, help="MCP only: recall, but no capture of sessions.")
 @click.option("--no-mcp", is_flag=True, help="Hooks only: capture of sessions, but no recall.")
+@click.option("--python-only", is_flag=True, help="No /bin/sh script before the hook client, where nc could serve one.")
 @click.pass_obj
-def install(cli: Cli, agents: tuple[str, ...], yes: bool, no_hooks: bool, no_mcp: bool) -> None:
+def install(cli: Cli, agents: tuple[str, ...], yes: bool, no_hooks: bool, no_mcp: bool, python_only: bool) -> None:
     """
     Attach recalld to AGENTS: an MCP entry for recall, hooks to capture sessions.
 
     Shows what it would change first. Your own entries and comments stay, a backup is left beside each file, and
     `recalld uninstall` gives everything back. Without AGENTS it lists the ones that are on this machine.
     """
-    where = installer.setting(options=options_for(cli.paths))
+    where = installer.setting(paths=cli.paths, quick=not python_only)
     hosts = _chosen(agents, where)
     if not hosts:
         _list(where)
@@ -85,6 +77,8 @@ def install(cli: Cli, agents: tuple[str, ...], yes: bool, no_hooks: bool, no_mcp
 
     def plan(host: installer.Host) -> list[installer.Change]:
         targets = installer.targets(host, where, mcp=not no_mcp, hooks=not no_hooks)
+        if where.wrapper and host.hooks and not no_hooks:
+            targets.insert(0, installer.script_target(where, cli.paths))
         return [change for target in targets if (change := installer.installing(target)) is not None]
 
     _carry_out(
@@ -102,7 +96,7 @@ def uninstall(cli: Cli, agents: tuple[str, ...], yes: bool) -> None:
 
     Notes, memory and recalld's own configuration stay.
     """
-    where = installer.setting(options=options_for(cli.paths))
+    where = installer.setting(paths=cli.paths)
     hosts = _chosen(agents, where) or list(installer.HOSTS.values())
 
     def plan(host: installer.Host) -> list[installer.Change]:
@@ -117,6 +111,9 @@ def uninstall(cli: Cli, agents: tuple[str, ...], yes: bool) -> None:
     if not found:
         click.echo("recalld is in no agent's configuration", err=True)
     _carry_out(found, plan, yes=yes, nothing="nothing of recalld's is there", done=lambda host: "removed")
+    script = installer.script_target(where, cli.paths)
+    if not any(finding.part == "hooks" and finding.state != "absent" for finding in installer.present(paths=cli.paths)):
+        script.path.unlink(missing_ok=True)
 
 
 def _shared(target: installer.Target, host: installer.Host, where: installer.Setting, agents: Sequence[str]) -> bool:

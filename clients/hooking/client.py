@@ -44,7 +44,7 @@ QUIET_SOURCES = ("resume", "fork")
 
 
 class Options:
-    """The command line: ``[--data DIR] [--runtime DIR] HOST [EVENT]``. Wrong options are ignored: a hook never fails."""
+    """The command line: ``[--data DIR] [--runtime DIR] [--spool] HOST [EVENT]``. Wrong ones are ignored: a hook never fails."""
 
     def __init__(self, argv: list[str]) -> None:
         named = {"--data": "", "--runtime": ""}
@@ -58,6 +58,8 @@ class Options:
                 words.append(word)
         self.host = words[0] if words else ""
         self.event = words[1] if len(words) > 1 else ""
+        self.spool = "--spool" in argv
+        """The daemon was asked already, and did not answer."""
         self.data, self.runtime = named["--data"], named["--runtime"]
 
 
@@ -145,6 +147,8 @@ class Hook:
 
     def _deliver(self, line: str) -> bool:
         """Whether the daemon has taken the event in: its acknowledgement means that the journal is on disk."""
+        if self.options.spool:
+            return False
         try:
             sock = self._connect(self.events_socket, ACK_MS)
             send(sock, line.encode("utf-8", "surrogatepass"), self, ACK_MS)

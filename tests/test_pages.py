@@ -164,6 +164,20 @@ async def test_write_read_compare_delete(short_tmp: Path) -> None:
         assert (await on[ReadPage](ReadPage(path=first.path, place=place))).not_found
 
 
+async def test_a_page_is_read_by_the_path_that_recall_gives(short_tmp: Path) -> None:
+    """With its project's folder in front, also from another project, also for pages of everywhere."""
+    async with running(short_tmp) as rig:
+        place, other = Place(cwd=str(rig.checkout())), Place(cwd=str(rig.checkout("other")))
+        on = rig.ingest.handlers
+        await on[WritePage](WritePage(path="acme-widgets/notes/gear", body="It slips.", place=place))
+        await on[WritePage](WritePage(path="rules/tone", body="Be brief.", place=place, scope="global"))
+        for asking in (place, other):
+            found = await on[ReadPage](ReadPage(path="acme-widgets/notes/gear.md", place=asking))
+            assert (found.path, found.project.name, found.not_found) == ("notes/gear.md", "acme-widgets", False)
+            everywhere = await on[ReadPage](ReadPage(path="_global/rules/tone.md", place=asking))
+            assert "Be brief." in everywhere.text
+
+
 async def test_a_person_is_not_overwritten_unread(short_tmp: Path) -> None:
     """A blind write over a hand edit is a conflict that says how to go on."""
     async with running(short_tmp) as rig:

@@ -71,6 +71,9 @@ class Spool:
                     log.warning(self.problem)
                     return delivered
             self.problem = ""
+            if names:
+                # A client that found the spool full left this mark; there is room again.
+                (self.folder / ".full").unlink(missing_ok=True)
             if delivered:
                 log.info("took in %d spooled events", delivered)
             return delivered

@@ -68,7 +68,7 @@ class WikiPages:
             raise Invalid(f"the page is longer than {MAX_BODY_CHARS} characters: split it")
         if unknown := [name for name in message.relations if name not in RELATIONS]:
             raise Invalid(f"there is no relation '{unknown[0]}'; there are {', '.join(RELATIONS)}")
-        relative = _path(message)
+        relative = _path(message, project)
         path = f"{files.folder_of(project.name)}/{relative}"
         data, title, found = self._bytes(message, relative, project)
         if not message.expect_hash and await self._wiki.read(path) is None:
@@ -111,9 +111,13 @@ class WikiPages:
         return deleted
 
     async def read(self, message: ReadPage, project: ProjectRef) -> PageText:
-        """A page as it stands on the disk."""
+        """A page as it stands on the disk. A path that recall gave for another project's page, or everybody's, works too."""
         relative, path = self._named(message.path, project)
         data = await self._wiki.read(path)
+        if data is None and "/" in relative and (data := await self._wiki.read(relative)) is not None:
+            path = relative
+            name, _, relative = path.partition("/")
+            project = ProjectRef(name=name, found_by="named")
         file = str(self._wiki.root / path)
         if data is None:
             return PageText(path=relative, file=file, project=project, not_found=True)
@@ -201,9 +205,9 @@ def refuse_guess(project: ProjectRef) -> None:
         )
 
 
-def _path(message: WritePage) -> str:
+def _path(message: WritePage, project: ProjectRef) -> str:
     try:
-        relative = files.page_path(message.path)
+        relative = files.page_path(message.path).removeprefix(f"{files.folder_of(project.name)}/")
     except BadPath as error:
         raise Invalid(str(error)) from None
     if "/" not in relative:

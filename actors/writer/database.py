@@ -26,6 +26,7 @@ from ...protocol.messages.control import QueueStat
 from ..sqlite import sqlite3
 from .jobs import Job, Kind, settle_all
 from .opening import (
+    BUSY_TIMEOUT_MS,
     birth_of,
     change_places,
     failure_words,
@@ -402,7 +403,7 @@ class Database:
             self._conn.execute("PRAGMA busy_timeout = 100")
             self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._conn.execute("PRAGMA optimize")
-            self._conn.execute("PRAGMA busy_timeout = 5000")
+            self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         except sqlite3.Error as error:
             self._failed([], error)
 

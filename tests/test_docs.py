@@ -62,17 +62,17 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_named_in_the_documentation_exist(page: Path) -> None:
     """`recalld something` in a page is a command that there is."""
-    for name in re.findall(r"`recalld ([a-z]+)", page.read_text(encoding="utf-8")):
+    for name in re.findall(r"`recalld\s([a-z]+)(?= |`|\n)", page.read_text(encoding="utf-8")):
         assert name in COMMANDS, f"{page.name}: recalld {name}"
 
 
 def test_the_map_names_every_room_and_no_other() -> None:
     """ARCHITECTURE.md's code map and the tree are the same."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `((?:actors|memory|protocol|clients)/[\w/]*)`", text, re.M))
+    named = set(re.findall(r"^\| `((?:actors|memory|protocol|clients|models)/[\w/]*)`", text, re.M))
     rooms = {
         f"{path.parent.relative_to(ROOT)}/"
-        for top in ("actors", "memory", "protocol", "clients")
+        for top in ("actors", "memory", "protocol", "clients", "models")
         for path in (ROOT / top).rglob("__init__.py")
     }
     assert rooms == named

@@ -20,19 +20,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from harness import running
+from recalld.actors.embedder.actor import bulk_threads, usable_cores
+from recalld.actors.embedder.desk import load_by_name
+from recalld.actors.embedder.passages import pieces
 from recalld.actors.watcher.batches import MAX_NOTES
 from recalld.actors.writer.opening import open_database
 from recalld.actors.writer.records import notes as records
 from recalld.actors.writer.records import vaults
 from recalld.actors.writer.records.common import Rules
 from recalld.memory.notes.parse import parse
+from recalld.protocol.config import Embedder
 from recalld.protocol.messages.common import FileStat
-from recalld.protocol.messages.index import NoteImage, OpenVault, UpsertNotes, Vault
+from recalld.protocol.messages.index import NoteImage, OpenVault, PendingChunk, Settle, Settled, UpsertNotes, Vault
 
 WORDS = (
     "the a of to and in is for that on with as was at by it from be this have or are not but had his they which one you were "
@@ -126,6 +131,35 @@ def sqlite_speed(notes: Sequence[tuple[str, bytes]], folder: Path) -> dict[str, 
     return {"notes_per_s": round(len(notes) / took, 1)}
 
 
+def model_speed(notes: Sequence[tuple[str, bytes]], chunks: int = 512) -> dict[str, float]:
+    """Chunks per second of the packaged model alone, on the threads that the embedder would use, sentences included."""
+    settings = Embedder()
+    threads = bulk_threads(settings.threads, usable_cores())
+    passages: list[PendingChunk] = []
+    for path, raw in notes:
+        passages += [PendingChunk(chunk.hash, chunk.context, chunk.text) for chunk in parse(path, raw)[1]]
+        if len(passages) >= chunks:
+            break
+    with tempfile.TemporaryDirectory(prefix="r-") as folder:
+        embedding = load_by_name(settings.model, Path(folder), settings.batch)
+        assert embedding is not None
+        groups = [passages[start : start + 64] for start in range(0, len(passages), 64)]
+
+        def work(group: Sequence[PendingChunk]) -> int:
+            return len(embedding.embed([piece.text for piece in pieces(group, with_sentences=True)]).vectors)
+
+        work(groups[0][:8])
+        began = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            vectors = sum(pool.map(work, groups))
+        took = time.perf_counter() - began
+    return {
+        "chunks_per_s": round(len(passages) / took, 1),
+        "vectors_per_s": round(vectors / took, 1),
+        "threads": float(threads),
+    }
+
+
 def daemon_speed(notes: Sequence[tuple[str, bytes]], *, vectors: bool) -> dict[str, float]:
     """Notes per second from the moment that the folder is added until the last is in the index; memory at the end."""
     model = "minilm" if vectors else "none"
@@ -138,14 +172,16 @@ def daemon_speed(notes: Sequence[tuple[str, bytes]], *, vectors: bool) -> dict[s
         began = time.perf_counter()
         with daemon.paths.config.open("a") as config:
             config.write(f'\n[[vaults]]\npath = "{more}"\nname = "more"\n')
-        daemon.settle()
+        settled = daemon.settle()
         text_s = time.perf_counter() - began
         report = {"notes_per_s": round(len(notes) / text_s, 1), "seconds": round(text_s, 2)}
         if vectors:
-            began_vectors = time.perf_counter()
-            before = daemon.figure("writer", "pending_vectors")
-            while daemon.figure("writer", "pending_vectors") > 0:
+            began_vectors, before = time.perf_counter(), settled.pending_vectors
+            while settled.pending_vectors:
                 time.sleep(0.5)
+                reply = daemon.ask("writer", Settle())
+                assert isinstance(reply, Settled)
+                settled = reply
             took = time.perf_counter() - began_vectors
             report |= {"chunks_per_s": round(before / took, 1), "vector_seconds": round(took, 1)}
         peaks = {name: _peak_mb(pid) for name, pid in {**daemon.pids(), "supervisor": daemon.status().pid}.items()}
@@ -183,8 +219,13 @@ def main() -> None:
         f"{report['text']['peak_mb_sum']:.0f} MB peak in all processes"
     )
     if options.vectors:
+        report["model"] = model_speed(notes)
+        print("model alone: {chunks_per_s:,.1f} chunks/s, {vectors_per_s:,.1f} vectors/s".format(**report["model"]))
         report["vectors"] = daemon_speed(notes, vectors=True)
-        print(f"vectors, whole daemon: {report['vectors']['chunks_per_s']:,.0f} chunks/s")
+        share = report["vectors"]["chunks_per_s"] / report["model"]["chunks_per_s"]
+        print(
+            f"vectors, whole daemon: {report['vectors']['chunks_per_s']:,.1f} chunks/s, {share:.2f} of the model alone"
+        )
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -28,6 +28,9 @@ NEAR_HITS = 5
 NAMED_NOTES = 3
 """Notes per name that are looked into; a name on more notes is hardly a name."""
 
+UNKNOWN_SHARE = 0.15
+"""Below it the unknown name is an aside ("get accountants out of Excel"), not what the question is about."""
+
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the confidence rests on; each is 0…1 or about that."""
@@ -35,7 +38,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     named: float = 0.0
     """1 when the question names something that a note is about."""
     unknown: float = 0.0
-    """1 when it names something that occurs nowhere."""
+    """1 when what it is about is a name that occurs nowhere."""
     cosine: float = 0.0
     """Best sentence cosine among the first hits."""
     coverage: float = 0.0
@@ -94,7 +97,7 @@ def features(
     attributes = absent = elsewhere = coverage = unknown = 0.0
     if text is not None and lexical is not None:
         coverage = max((lexical.coverage.get(note, 0.0) for note in first[:2]), default=0.0)
-        unknown = float(any(is_unknown(name, text) for name in question.names))
+        unknown = float(_unknown_share(question, text) >= UNKNOWN_SHARE)
         attributes, absent, elsewhere = _attributes(question, known, lexical, text, evidence.note_of_chunk, near)
     residue, anywhere = _residue(question, evidence, about)
     return Features(
@@ -122,6 +125,12 @@ def is_unknown(name: Name, text: TextEvidence) -> bool:
         return True
     phrase = text.scores.get(f"“{name.key}”")
     return len(words) > 1 and phrase is not None and not phrase
+
+
+def _unknown_share(question: Question, text: TextEvidence) -> float:
+    """Share of the question's words that are names which occur nowhere."""
+    words = sum(term.kind == "word" for term in question.terms) or 1
+    return sum(len(name.key.split()) for name in question.names if is_unknown(name, text)) / words
 
 
 def _ahead(ordered: Sequence[float]) -> float:

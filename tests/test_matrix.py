@@ -221,7 +221,7 @@ def test_ranges_are_joined():
 
 
 def test_ten_thousand_notes_fit_in_the_budget():
-    """20,000 chunks with as many sentences as are kept take at most 60 MB."""
+    """20,000 chunks with as many sentences as are kept take at most 40 MB; names and links are left 20 of the 60."""
     dim = 384
     table = ChunkTable()
     table.replace((), [(n, n // 2 + 1, key(n)) for n in range(1, 20_001)])
@@ -231,5 +231,5 @@ def test_ten_thousand_notes_fit_in_the_budget():
     matrix.publish()
     while hashes := matrix.unfetched(4000):
         matrix.put_sentences(hashes, [SentenceRow(h, i, i + 1, vector) for h in sorted(hashes) for i in range(9)])
-    assert matrix.sentence_count > 90_000
-    assert matrix.nbytes() < 60e6
+    assert matrix.sentence_count > 50_000
+    assert matrix.nbytes() < 40e6

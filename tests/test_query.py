@@ -8,13 +8,14 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from recalld.actors.base import BootFailure, Env
-from recalld.actors.query.actor import QueryActor, ranking_params
+from recalld.actors.base import Env
+from recalld.actors.query.actor import QueryActor
 from recalld.actors.query.filters import place_of
 from recalld.actors.query.offline import answer_offline
+from recalld.actors.query.ranking import ranking_params
 from recalld.memory.capture.events import Event
 from recalld.protocol.client import Peer
-from recalld.protocol.config import Config
+from recalld.protocol.config import Config, ConfigError
 from recalld.protocol.config import Recall as RecallConfig
 from recalld.protocol.envelope import Invalid, TimedOut
 from recalld.protocol.messages import QueryRequest
@@ -279,8 +280,8 @@ def test_the_project_is_the_nearest_folder():
 
 
 def test_a_wrong_ranking_parameter_is_named():
-    """An unknown key below [recall.ranking] stops the start with its name."""
-    with pytest.raises(BootFailure, match="nonsense"):
+    """An unknown key below [recall.ranking] is an error with its name."""
+    with pytest.raises(ConfigError, match="nonsense"):
         ranking_params(Config(recall=RecallConfig(ranking={"nonsense": 1.0})))
 
 

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import anyio
-import msgspec
 
-from ...memory.recall.params import Model, Params, params_from
-from ...protocol.config import Config
+from ...memory.recall.params import Params
+from ...protocol.config import Config, ConfigError
 from ...protocol.envelope import TimedOut
 from ...protocol.messages import decode_query
 from ...protocol.messages.common import Message
@@ -29,7 +28,6 @@ from ...protocol.messages.recall import (
     Related,
     WaitFor,
 )
-from ...protocol.runtime import Paths
 from ...protocol.server import Server
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
@@ -37,14 +35,13 @@ from . import documents
 from .answers import Answers
 from .live import Live
 from .mcp.session import Sessions
+from .ranking import ranking_params
 from .reader import WAITING_MAX, NoIndex, Reader
 from .streams.notes import revision as _revision
 
 SWITCH_S = 0.001
 """Threads hand over the interpreter after 1 ms: an event loop that waits 5 ms for it answers too late."""
 WAIT_MAX_MS = 60_000
-CALIBRATION = "calibration.json"
-"""In the data folder, written by `recalld eval calibrate`."""
 
 log = logging.getLogger("recalld.query")
 
@@ -56,7 +53,7 @@ class QueryActor:
         self.env = env
         self.reader = Reader(env.paths.database)
         self.live = Live(self.reader)
-        self.answers = Answers(self.live, env.peer("embedder"), env.up, ranking_params(env.config, env.paths))
+        self.answers = Answers(self.live, env.peer("embedder"), env.up, _params(env))
         self.sessions = Sessions(self.ask, env)
         self.handlers: Mapping[type[Message], Callable[..., Awaitable[Message]]] = {
             Recall: self.recall,
@@ -142,7 +139,10 @@ class QueryActor:
         )
 
     async def configure(self, config: Config) -> None:
-        self.answers.params = ranking_params(config, self.env.paths)
+        try:
+            self.answers.params = ranking_params(config, self.env.paths)
+        except ConfigError as error:
+            log.error("the changed ranking is not taken up: %s", error)
 
     async def pause(self, paused: bool) -> None:
         """Recall goes on while indexing is paused."""
@@ -161,22 +161,8 @@ class QueryActor:
             return nothing
 
 
-def ranking_params(config: Config, paths: Paths | None = None) -> Params:
-    """
-    The ranking parameters of a configuration, and the confidence model that `recalld eval calibrate` fitted, if it did.
-
-    Raises BootFailure naming the key that is wrong. A calibration that cannot be read is left out, and the log says so.
-    """
+def _params(env: Env) -> Params:
     try:
-        params = params_from(config.recall.ranking)
-    except msgspec.ValidationError as error:
-        raise BootFailure(f"config.toml, [recall.ranking]: {error}") from None
-    model = None
-    try:
-        if paths is not None:
-            model = msgspec.json.decode((paths.data / CALIBRATION).read_bytes(), type=Model)
-    except FileNotFoundError:
-        pass
-    except (OSError, msgspec.DecodeError) as error:
-        log.warning("%s cannot be read: %s; using the packaged confidence model", CALIBRATION, error)
-    return msgspec.structs.replace(params, know_threshold=config.recall.know_threshold, model=model)
+        return ranking_params(env.config, env.paths)
+    except ConfigError as error:
+        raise BootFailure(str(error)) from None

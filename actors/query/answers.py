@@ -123,7 +123,7 @@ class Answers:
             took_ms=took,
             read_only=chosen.read_only,
             stale_for_ms=_stale_ms(view) if chosen.may_be_stale else 0,
-            note=_note(view, ranking, degraded, chosen.may_be_stale),
+            note=_note(asked, ranking, degraded, chosen.may_be_stale),
         )
 
     def figures(self) -> dict[str, float]:
@@ -221,9 +221,11 @@ async def _side_by_side(runs: list[Callable[[], object]]) -> None:
         raise group_error.exceptions[0] from None
 
 
-def _note(view: View, ranking: Ranking, degraded: list[str], may_be_stale: bool) -> str:
-    parts = []
-    if view.past_ms is not None and not view.cards:
+def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stale: bool) -> str:
+    view, parts = asked.view, []
+    if asked.recall.scope == "project" and not asked.place.project:
+        parts.append("No project is known for this folder: ask with scope 'all'.")
+    elif view.past_ms is not None and not view.cards:
         parts.append("The index does not reach back to that time.")
     elif not view.cards:
         parts.append("The index is empty: add a folder with `recalld add FOLDER`.")

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from ...memory.notes.resolve import Ambiguous as SeveralNotes
 from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, without_suffix
 from ...memory.recall.catalog import Notes
@@ -91,6 +93,10 @@ class View:
     def _file(self, row: NoteRow) -> set[str]:
         """Take in a note whose links are not resolved yet; the names by which links may mean it."""
         card = row.card
+        vault = self.vaults.get(card.vault_id)
+        if vault is not None and vault.kind == "wiki" and not card.project and "/" in card.path:
+            # The wiki's first folders are its projects.
+            card = msgspec.structs.replace(card, project=sys.intern(card.path.partition("/")[0]))
         self.notes.put(card)
         self._resolver.add(card)
         pairs = dict.fromkeys((link.kind, link.target) for link in row.links if link.target)

@@ -138,8 +138,8 @@ class Live:
             await self.reader.run(
                 lambda conn: matrix.put_sentences(hashes, vectors.sentences(conn, matrix.model_id, hashes)), 10_000
             )
-        except NoIndex:
-            return False
+        except (NoIndex, sqlite3.Error):
+            return False  # the next refresh finds out what is the matter
         return True
 
 

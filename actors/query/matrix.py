@@ -32,8 +32,8 @@ FETCHED = 48
 """Notes whose sentences are fetched when they are not: about 1 ms."""
 NEAR = 0.15
 """A chunk this far below the best of its note does not hold the best sentence."""
-SENTENCE_ROWS = 100_000
-"""Sentences held: 38 MB at 384 dimensions. Enough for 10,000 chunks."""
+SENTENCE_ROWS = 60_000
+"""Sentences held: 23 MB at 384 dimensions. What does not fit is read for the FETCHED best notes of a question."""
 SLOT_NONE = -1
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import time
 
-from ...memory.recall.params import params_from
 from ...protocol.config import Config
 from ...protocol.messages.recall import Answer, Recall
 from ...protocol.runtime import Paths
@@ -17,6 +16,7 @@ from . import recall as steps
 from .catalog import View
 from .filters import place_of
 from .live import load_notes, load_past_notes
+from .ranking import ranking_params
 from .reader import NoIndex, connect
 from .streams import events, fulltext
 
@@ -47,7 +47,7 @@ def answer_offline(paths: Paths, config: Config, recall: Recall) -> Answer:
             load_past_notes(conn, view, when)
         place = place_of(recall.cwd, events.projects(conn))
         streams = [stream for stream in recall.streams if stream != "vector"]
-        asked = steps.prepare(view, recall, streams, place, params_from(config.recall.ranking), datetime.date.today())
+        asked = steps.prepare(view, recall, streams, place, ranking_params(config, paths), datetime.date.today())
         frequencies, params = fulltext.Frequencies(), fulltext.TextParams()
         text = steps.gather_text(conn, asked, frequencies, params) if "text" in streams else None
         evidence, ranking = steps.weigh(asked, text, ())

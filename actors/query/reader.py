@@ -24,15 +24,14 @@ from ..sqlite import sqlite3
 T = TypeVar("T")
 Connection = sqlite3.Connection
 
-READERS = 4
+READERS = 3
 """Connections. More than cores makes no answer faster; each holds a page cache."""
 WAITING_MAX = 128
 """Requests that wait for a connection; more are refused."""
 PROGRESS_OPCODES = 4000
 """Opcodes between two looks at the deadline: about 0.1 ms."""
-CACHE_KIB = 4096
-"""Page cache of one connection; the rest is the operating system's, through mmap."""
-MMAP_BYTES = 0
+CACHE_KIB = 2048
+"""Page cache of one connection; the rest is the operating system's, which is not copied per connection."""
 BUSY_MS = 250
 """How long to wait while the writer recovers the WAL after a crash."""
 CLOSE_S = 2.0
@@ -78,7 +77,7 @@ def connect(path: Path, *, immutable: bool = False) -> Connection:
         conn.execute(f"PRAGMA busy_timeout={BUSY_MS}")
         conn.execute("PRAGMA query_only=1")
         conn.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        conn.execute(f"PRAGMA mmap_size={MMAP_BYTES}")
+        conn.execute("PRAGMA mmap_size=0")  # mapped pages would count as this process's memory
         conn.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
     except sqlite3.Error as error:
         conn.close()

@@ -6,14 +6,17 @@ Every host's recorded payloads through the real door, compared byte for byte wit
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from recalld.protocol.messages.capture import Brief, HandoffList, Place
+from recalld.protocol.messages.capture import Brief, EndSession, HandoffList, Place
 
 from .capturing import FIRST_MS, Rig, running, wire
 
@@ -40,9 +43,12 @@ async def feed(rig: Rig, host: str) -> None:
     answers = await rig.send(*lines)
     assert all(answer.get("ok") for answer in answers), answers
     await rig.ingest.settle()
-    for (session,) in rig.rows("SELECT id FROM sessions WHERE ended_ms = 0"):
-        from recalld.protocol.messages.capture import EndSession
+    await end_all(rig)
 
+
+async def end_all(rig: Rig) -> None:
+    """End by hand what its host does not end."""
+    for (session,) in rig.rows("SELECT id FROM sessions WHERE ended_ms = 0"):
         await rig.ingest.desk.end(EndSession(session=session))
     await rig.ingest.settle()
 
@@ -72,6 +78,35 @@ async def test_a_hosts_events_become_page_handoff_and_briefing(short_tmp: Path, 
         compare(f"{host}/briefing.md", briefing.text + "\n")
         again = await rig.ingest.handlers[Brief](Brief(place=place))
         assert again.text == briefing.text
+
+
+def timeless(page: str) -> str:
+    """A page without dates and durations: through the real client events happen now."""
+    page = re.sub(r"\d{4}-\d\d-\d\d(T[\d:]+Z)?", "DATE", page)
+    return re.sub(r",? over [\dhms ]+\.", ".", page)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", HOSTS)
+async def test_the_real_client_gives_the_same_page(short_tmp: Path, host: str) -> None:
+    """The hook client as a host runs it, once per event: the golden page again, and nothing printed but what is due."""
+    from recalld.clients import hook
+
+    async with running(short_tmp) as rig:
+        environ = {"HOME": "/home/dev", "RECALLD_DATA": str(rig.paths.data), "RECALLD_RUNTIME": str(rig.paths.runtime)}
+        for number, payload in enumerate(payloads(host)):
+            event = [COPILOT_EVENTS[number]] if host == "copilot" else []
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", hook.__file__, host, *event, env=environ, cwd="/",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            await client.communicate(json.dumps(payload).encode())
+            assert client.returncode == 0
+        await rig.ingest.spool.drain()  # on a busy machine the client may have given up waiting
+        await rig.ingest.settle()
+        await end_all(rig)
+        [(path, page)] = rig.pages().items()
+        assert timeless(f"{path}\n\n{page}") == timeless((GOLDEN / host / "page.md").read_text())
 
 
 async def test_the_same_work_seen_by_all_hosts_is_one_project(short_tmp: Path) -> None:

@@ -25,6 +25,10 @@ async def opened(folder: Path, **options: Any) -> AsyncIterator[Journal]:
         await journal.aclose()
 
 
+def bytes_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
 async def test_append_and_read_back(tmp_path: Path) -> None:
     """Records come back in order with growing seqs, also after a reopen, and `after` leaves out the earlier ones."""
     async with opened(tmp_path / "journal") as journal:
@@ -140,7 +144,7 @@ async def test_purge_keeps_seqs(tmp_path: Path) -> None:
         assert await journal.purge(lambda seq, record: b"secret" in record) == 2
         assert list(journal.read()) == [(1, b'"keep"')]
         assert await journal.append([b"4"]) == [4]
-    assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"secret" not in bytes_of(tmp_path)
     async with opened(tmp_path) as journal:
         assert journal.last_seq == 4
 

@@ -212,7 +212,9 @@ def _suspects(text: str) -> list[engine.Rule]:
     rules: list[engine.Rule] = []
     if "private" in low:
         rules += (_private_tags, _pem)
-    cores = [core for core in kinds.CORES if core in low]
+    # "41 passed" is what most test runs print, and no rule's match can begin there.
+    named = low.replace("passed", "") if "passed" in low else low
+    cores = [core for core in kinds.CORES if core in named]
     if "key" in cores or "secret" in cores:
         makers.add("azure")
     rules += [rule for name, rule in kinds.MAKER_RULES.items() if name in makers]

@@ -199,6 +199,7 @@ def svg(spots: Sequence[Spot], title: str, size: int = 1200) -> str:
 
 def page(spots: Sequence[Spot], title: str) -> str:
     """A page of its own: zoom, drag, search, neighbours on hover; no network, no scripts but its own."""
+    links = [[i, t] for i, s in enumerate(spots) for t in s.note.links if 0 <= t < len(spots) and t != i]
     data = {
         "notes": [
             [
@@ -212,12 +213,12 @@ def page(spots: Sequence[Spot], title: str) -> str:
             ]
             for spot in spots
         ],
-        "links": [[i, t] for i, s in enumerate(spots) for t in s.note.links if 0 <= t < len(spots) and t != i],
+        "links": links,
     }
     # "</script>" or "<!--" inside a title must not end or hide the script.
     safe = json.dumps(data, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     orphans = sum(spot.cluster == -1 for spot in spots)
-    caption = html.escape(_printable(f"{title}: {len(spots)} notes, {len(data['links'])} links, {orphans} orphans"))
+    caption = html.escape(_printable(f"{title}: {len(spots)} notes, {len(links)} links, {orphans} orphans"))
     template = (resources.files("recalld.clients") / "graph.html").read_text(encoding="utf-8")
     return (
         template.replace("%TITLE%", html.escape(_printable(title)))

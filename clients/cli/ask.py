@@ -24,13 +24,19 @@ from .context import Cli, Failed, clean, console, json_option, print_json
 @click.option("--until", default="", metavar="DATE", help="Only notes of this day or earlier.")
 @click.option("--vault", "vaults", multiple=True, help="Only this vault (repeatable).")
 @click.option("--as-of", default="", metavar="DATE", help="Answer as the notes stood then.")
-@click.option("--scope", type=click.Choice(["all", "project", "vault", "global"]), default="all", show_default=True)
+@click.option(
+    "--scope",
+    type=click.Choice(["all", "project", "vault", "global"]),
+    default="all",
+    show_default=True,
+    help="What to ask: the notes of this project, of one vault, shared ones, or all.",
+)
 @click.option(
     "--ab", is_flag=True, help="Show vector-only, fused, and fused with graph side by side, and keep the result."
 )
 @json_option
 @click.pass_obj
-def ask(cli: Cli, question: tuple[str, ...], k: int, as_json: bool, ab: bool, **options: Any) -> None:
+def ask(cli: Cli, /, question: tuple[str, ...], k: int, as_json: bool, ab: bool, **options: Any) -> None:
     """
     Ask your notes a question.
 

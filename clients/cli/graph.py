@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from ...protocol.messages.recall import Ambiguous, DescribeIndex, IndexReport, NoteText, NotFound, ReadNote, Recall
+from ...protocol.messages.recall import (
+    Ambiguous,
+    DescribeIndex,
+    GraphNote,
+    IndexReport,
+    NoteText,
+    NotFound,
+    ReadNote,
+    Recall,
+)
 from .. import graph as picture
 from .context import Cli, Failed
 
@@ -63,7 +72,7 @@ def _resolve(cli: Cli, ref: str, vault: str) -> str:
     raise Failed(f"unexpected answer: {type(reply).__name__}")
 
 
-def _recalled(cli: Cli, notes: list[picture.GraphNote], question: str, vault: str) -> list[int]:
+def _recalled(cli: Cli, notes: list[GraphNote], question: str, vault: str) -> list[int]:
     """The notes that a question finds, and the links from the first hit to each of them."""
     from ...protocol.messages.recall import Answer, Filters
 

@@ -126,13 +126,16 @@ class StatusApp(App[None]):
     def action_restart(self) -> None:
         names = list(self._before.actors) if self._before is not None else []
         if names:
-            self.push_screen(Choose("Restart which process?", names), self._restart)
+            self.push_screen(Choose("Restart which process?", names), self._chosen)
+
+    def _chosen(self, name: str | None) -> None:
+        if name:
+            self._restart(name)
 
     @work(exit_on_error=False)
-    async def _restart(self, name: str | None) -> None:
-        if name:
-            problem = await self.source.restart(name)
-            self.notify(problem or f"{name} is restarted", severity="error" if problem else "information")
+    async def _restart(self, name: str) -> None:
+        problem = await self.source.restart(name)
+        self.notify(problem or f"{name} is restarted", severity="error" if problem else "information")
 
     @work(exit_on_error=False)
     async def action_pause(self) -> None:

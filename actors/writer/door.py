@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         self._slots: deque[list[bytes]] = deque()
         self._paused = False
+        self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
@@ -89,7 +90,8 @@ class Connection(asyncio.Protocol):
         if self._rest:
             last, self._rest = self._rest, b""
             self._line(last)
-        return bool(self._slots)
+        self._ended = True
+        return bool(self._slots)  # stays open for what is owed; ``_flush`` closes it then
 
     def close(self) -> None:
         if self._transport is not None:
@@ -119,6 +121,8 @@ class Connection(asyncio.Protocol):
         if transport.get_write_buffer_size() > MAX_ANSWER_BYTES:
             log.warning("closed a hook client that does not read its acknowledgements")
             transport.abort()
+        elif self._ended and not slots:
+            transport.close()
         elif self._paused and len(slots) < MAX_OUTSTANDING // 2:
             self._paused = False
             transport.resume_reading()

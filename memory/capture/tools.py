@@ -37,6 +37,7 @@ PATH_KEYS = (
 )  # fmt: skip
 PATH_LIST_KEYS = ("paths", "file_paths", "filePaths", "files", "targets")
 NESTED_KEYS = ("edits", "replacements", "operations", "changes", "attachments")
+_NAMING = frozenset((*PATH_KEYS, *PATH_LIST_KEYS, *NESTED_KEYS))
 COMMAND_KEYS = ("command", "cmd", "CommandLine", "script", "commandLine")
 MAX_PATHS = 32
 MAX_PATH_CHARS = 4096
@@ -99,15 +100,16 @@ def _collect(given: object, found: list[str], depth: int) -> None:
         return
     if not isinstance(given, dict) or depth > 3:
         return
-    for key in PATH_KEYS:
+    # Most inputs are a command and its description: one look at the keys spares thirty.
+    for key in () if _NAMING.isdisjoint(given) else PATH_KEYS:
         _add(given.get(key), found)
-    for key in PATH_LIST_KEYS:
+    for key in () if _NAMING.isdisjoint(given) else PATH_LIST_KEYS:
         value = given.get(key)
         if isinstance(value, list):
             for item in value[:MAX_PATHS]:
                 _add(item, found)
                 _collect(item if isinstance(item, dict) else None, found, depth + 1)
-    for key in NESTED_KEYS:
+    for key in () if _NAMING.isdisjoint(given) else NESTED_KEYS:
         value = given.get(key)
         if isinstance(value, list):
             for item in value[:MAX_PATHS]:

@@ -8,26 +8,22 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from embedding import chunk, fake_embedding
 from recalld.actors.base import Env
 from recalld.actors.embedder import actor as actor_module
 from recalld.actors.embedder import bulk as bulk_module
-from recalld.actors.embedder import session
 from recalld.actors.embedder.actor import Embedder
 from recalld.actors.embedder.bulk import Bulk
 from recalld.actors.embedder.desk import Desk, load_by_name
 from recalld.actors.embedder.lanes import MAX_QUERIES, BulkLane, Gate, QueryLane, Rate
-from recalld.actors.embedder.passages import MAX_SENTENCES, packed, pieces
 from recalld.models import registry
-from recalld.models.registry import Model, ModelProblem, Spec
+from recalld.models.registry import ModelProblem
 from recalld.protocol.client import Peer
 from recalld.protocol.config import Config
 from recalld.protocol.config import Embedder as Settings
@@ -47,35 +43,6 @@ from recalld.protocol.messages.index import (
 )
 from recalld.protocol.runtime import Paths
 from recalld.protocol.server import Server
-
-POISON = 999
-
-
-class Words:
-    """A tokenizer for which each word is one token, numbered by its length; 'poisonous' is POISON."""
-
-    def encode_batch(self, texts: list[str]) -> list[Any]:
-        return [
-            SimpleNamespace(ids=[2, *(POISON if word == "poisonous" else 3 + len(word) for word in text.split()), 3])
-            for text in texts
-        ]
-
-
-def poisoned(feeds: dict[str, Any]) -> Any:
-    """A model that sums what it is given, and fails on the word 'poisonous'."""
-    if (feeds["input_ids"] == POISON).any():
-        raise RuntimeError("poison")
-    return np.stack([np.eye(4, dtype=np.float32)[int(row.sum()) % 4] + 0.1 for row in feeds["input_ids"]])
-
-
-def fake_embedding(name: str = "fake", run: Callable[[dict[str, Any]], Any] = poisoned, batch: int = 8) -> Any:
-    spec = Spec(name=name, sha256=f"sha-{name}", pooling="graph")
-    model = Model(spec=spec, onnx=Path("model.onnx"), tokenizer=Path("vocab.txt"))
-    return session.Embedding(model, Words(), run, frozenset({"input_ids", "attention_mask"}), batch)
-
-
-def chunk(number: int, text: str = "") -> PendingChunk:
-    return PendingChunk(bytes([number]) * 16, f"Title {number}", text or f"Text of number {number}.")
 
 
 class ScriptedWriter:
@@ -156,96 +123,6 @@ async def indexing(
         group.start_soon(bulk.run)
         yield bulk
         group.cancel_scope.cancel()
-
-
-# Batches
-
-
-@given(st.lists(st.integers(1, 600), max_size=80), st.integers(1, 16), st.integers(64, 2048))
-def test_batches_hold_every_text_once_within_bounds(lengths: list[int], size: int, tokens: int) -> None:
-    """Every text is in exactly one batch; a batch keeps both bounds unless it is a single long text."""
-    groups = session.batches(lengths, size, tokens)
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    for group in groups:
-        assert len(group) <= size
-        assert len(group) == 1 or len(group) * max(lengths[index] for index in group) <= tokens
-
-
-@pytest.mark.parametrize("position", [0, 3, 7])
-def test_a_poisonous_text_costs_no_other(position: int) -> None:
-    """A batch that fails is halved until the bad text is alone; the others keep their vectors."""
-    texts = [f"word number {n}" for n in range(8)]
-    texts[position] = "poisonous"
-    done = fake_embedding().embed(texts)
-    assert list(done.errors) == [position]
-    assert "poison" in done.errors[position]
-    norms = np.linalg.norm(done.vectors, axis=1)
-    assert [round(float(norm), 3) for norm in np.delete(norms, position)] == [1.0] * 7
-
-
-def test_a_vector_that_is_not_finite_is_an_error() -> None:
-    """A model that returns NaN for a text fails on that text alone."""
-
-    def run(feeds: dict[str, Any]) -> Any:
-        found = np.ones((len(feeds["input_ids"]), 4), np.float32)
-        found[(feeds["input_ids"] == POISON).any(axis=1)] = np.nan
-        return found
-
-    assert list(fake_embedding(run=run).embed(["fine", "poisonous", "fine"]).errors) == [1]
-
-
-def test_prefixes_follow_the_use() -> None:
-    """Questions and passages get their own prefix where the model wants one."""
-    seen: list[int] = []
-
-    def run(feeds: dict[str, Any]) -> Any:
-        seen.append(int(feeds["attention_mask"].sum()))
-        return np.ones((len(feeds["input_ids"]), 4), np.float32)
-
-    embedding = fake_embedding(run=run)
-    spec = msgspec.structs.replace(embedding.model.spec, query_prefix="q u e r y ", passage_prefix="p ")
-    embedding.model = msgspec.structs.replace(embedding.model, spec=spec)
-    seen.clear()
-    embedding.embed(["one"], query=True)
-    embedding.embed(["one"])
-    assert seen == [8, 4]
-
-
-# Passages
-
-
-def test_a_chunk_gives_itself_and_its_sentences() -> None:
-    """Ordinal 0 is the chunk, the others are slices of its text below its context; one sentence needs no second vector."""
-    text = "First we met. Then we talked."
-    found = pieces([chunk(1, text), chunk(2, "Only one sentence.")], with_sentences=True)
-    assert [(one.chunk, one.ordinal, one.text) for one in found] == [
-        (0, 0, f"Title 1\n{text}"),
-        (0, 1, "Title 1\nFirst we met."),
-        (0, 2, "Title 1\nThen we talked."),
-        (1, 0, "Title 2\nOnly one sentence."),
-    ]
-    assert len(pieces([chunk(1, text)], with_sentences=False)) == 1
-
-
-@given(st.integers(1, 60))
-def test_many_sentences_are_joined_not_dropped(count: int) -> None:
-    """However many sentences a chunk has, at most MAX_SENTENCES vectors cover all of them, in order."""
-    text = " ".join(f"Sentence number {n} ends here." for n in range(count))
-    found = pieces([chunk(1, text)], with_sentences=True)[1:]
-    assert len(found) == (min(count, MAX_SENTENCES) if count > 1 else 0)
-    covered = " ".join(text[one.char_from : one.char_to] for one in found)
-    assert covered == (text if count > 1 else "")
-
-
-def test_a_chunk_is_stored_whole_or_not_at_all() -> None:
-    """One failed sentence fails its chunk, and no other; vectors are float16, little-endian."""
-    chunks = [chunk(1, "Good one. Good two."), chunk(2, "Fine.")]
-    found = pieces(chunks, with_sentences=True)
-    vectors = np.full((len(found), 4), 0.5, np.float32)
-    stored, failed = packed(chunks, found, vectors, {1: "bad"})
-    assert failed == {chunks[0].hash: "bad"}
-    assert [(one.hash, len(one.vectors)) for one in stored] == [(chunks[1].hash, 1)]
-    assert stored[0].vectors[0].values == np.full(4, 0.5, "<f2").tobytes()
 
 
 # Lanes

@@ -170,8 +170,12 @@ class Supervisor:
     def _up(self) -> tuple[str, ...]:
         return tuple(name for name, child in self._children.items() if child.state == "RUNNING")
 
+    def _degraded(self) -> tuple[str, ...]:
+        read_only = bool(self._children["writer"].vitals.figures.get("read_only"))
+        return degraded_now(self._up(), read_only=read_only)
+
     def _line(self) -> str:
-        missing = degraded_now(self._up())
+        missing = self._degraded()
         return f"degraded: {', '.join(missing)}" if missing else "all well"
 
     async def _tick(self) -> None:
@@ -196,7 +200,7 @@ class Supervisor:
             data=str(self._paths.data),
             runtime=str(self._paths.runtime),
             actors={name: child.status() for name, child in self._children.items()},
-            degraded=degraded_now(self._up()),
+            degraded=self._degraded(),
             paused=self._paused,
             transitions=tuple(self._transitions),
             last_error=self._problem.text,

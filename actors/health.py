@@ -51,7 +51,12 @@ def plan(up: Collection[str], wanted: Collection[Stream] = STREAMS) -> Plan:
     )
 
 
-def degraded_now(up: Collection[str]) -> tuple[str, ...]:
-    """The same for a whole daemon, as `recalld status` shows it: streams and actors that are missing."""
+def degraded_now(up: Collection[str], *, read_only: bool = False) -> tuple[str, ...]:
+    """
+    The same for a whole daemon, as `recalld status` shows it: streams and actors that are missing.
+
+    ``read_only``: the writer runs and cannot write (full disk, newer schema).
+    """
     names = [name for name in ("writer", "query", "embedder", "watcher") if name not in up]
-    return (*(["vector"] if "embedder" in names else []), *(name for name in names if name != "embedder"))
+    missing = [*(["vector"] if "embedder" in names else []), *(name for name in names if name != "embedder")]
+    return (*missing, *(["read_only"] if read_only and "writer" in up else []))

@@ -514,4 +514,6 @@ async def test_a_missing_model_is_a_problem_not_a_crash(short_tmp: Path) -> None
     async with running(short_tmp, ScriptedWriter([]), model="lost") as (peer, embedder):
         with pytest.raises(Unavailable, match="no model 'lost'"):
             await peer.ask(Embed(texts=("hello",)), budget_ms=10_000)
-        assert "no model 'lost'" in embedder.vitals().facts["problem"]
+        facts = embedder.vitals().facts
+        assert "no model 'lost'" in facts["problem"]
+        assert "no model 'lost'" in facts["last_error"]

@@ -103,6 +103,8 @@ class Embedder:
     def vitals(self) -> Vitals:
         desk, bulk = self._desk, self._bulk
         problems = "; ".join(filter(None, (desk.problem, desk.reranker_problem)))
+        # While a model answers, one that could not be loaded is no reason to expect no vectors.
+        blocking = desk.problem if desk.embedding is None else ""
         busy_ms = int((time.monotonic() - bulk.busy_since) * 1000) if bulk.busy_since is not None else 0
         return Vitals(
             busy_op="embed" if bulk.busy_since is not None else "",
@@ -116,7 +118,12 @@ class Embedder:
                 "query_p50_ms": self._queries.p50_ms(),
                 "model_loaded": float(desk.embedding is not None),
             },
-            facts={"model": desk.name, "model_sha256": desk.identity, "problem": problems},
+            facts={
+                "model": desk.name,
+                "model_sha256": desk.identity,
+                "problem": blocking,
+                **({"last_error": problems} if problems else {}),
+            },
         )
 
     async def configure(self, config: Config) -> None:

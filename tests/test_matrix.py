@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalld.actors.query import matrix as module
-from recalld.actors.query.matrix import ChunkTable, Matrix, ranges
+from recalld.actors.query import similar
+from recalld.actors.query.chunks import ChunkTable
+from recalld.actors.query.matrix import Matrix
+from recalld.actors.query.quantised import ranges
 from recalld.actors.query.streams.vectors import SentenceRow
 
 DIM = 48
@@ -59,7 +62,7 @@ class World:
         vectors = np.stack([self.chunks[chunk][1] for chunk in chunks])
         mean = vectors.sum(axis=0)
         cosines = vectors @ self.query
-        near = [chunk for chunk, cosine in zip(chunks, cosines, strict=True) if cosine >= cosines.max() - module.NEAR]
+        near = [chunk for chunk, cosine in zip(chunks, cosines, strict=True) if cosine >= cosines.max() - similar.NEAR]
         # A passage without sentence vectors is one sentence.
         best = max(max(self.sentences[c] @ self.query, default=self.chunks[c][1] @ self.query) for c in near)
         return mean @ self.query / np.linalg.norm(mean), cosines.max(), best
@@ -84,7 +87,7 @@ def search(matrix, world, **more):
 @pytest.mark.parametrize("held", [True, False], ids=["sentences in memory", "sentences fetched"])
 def test_similarities_are_those_of_the_float_vectors(held):
     """Note mean, best chunk and best sentence agree with plain float32 arithmetic within the quantisation error."""
-    world = World()
+    world = World(notes=similar.FETCHED)
     found = search(built(world, sentences=held), world)
     for note in {note for note, _ in world.chunks.values()}:
         match = found.get(note)

@@ -30,8 +30,9 @@ from . import recall as steps
 from .catalog import View
 from .filters import Place, place_of
 from .live import Live
-from .matrix import Floats, Similarities
+from .quantised import Floats
 from .reader import NoIndex
+from .similar import Similarities
 from .streams import events, fulltext, notes
 
 log = logging.getLogger("recalld.query")

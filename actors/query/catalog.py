@@ -17,7 +17,8 @@ from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, wi
 from ...memory.recall.catalog import Notes
 from ...memory.recall.types import Edge, NoteCard
 from ...protocol.messages.common import Link
-from .matrix import ChunkTable, Matrix
+from .chunks import ChunkTable
+from .matrix import Matrix
 from .streams.notes import NoteRow, VaultRow
 
 

@@ -31,10 +31,11 @@ from ...protocol.messages.recall import (
     RecentNotes,
     Related,
 )
+from .. import inside
 from ..sqlite import sqlite3
 from .catalog import View
 from .filters import allowed
-from .matrix import Floats
+from .quantised import Floats
 from .recall import superseded
 from .streams import notes
 
@@ -187,17 +188,12 @@ def describe(conn: sqlite3.Connection, view: View, ask: DescribeIndex) -> IndexR
 
 
 def read_inside(root: str, path: str) -> str | None:
-    """The text of a file whose real path is inside the real ``root``; None when it is not, or cannot be read."""
-    real_root = os.path.realpath(root)
-    real = os.path.realpath(os.path.join(root, path))
-    if os.path.commonpath((real, real_root)) != real_root:
-        return None
+    """The text of a regular file whose real path is inside the real ``root``; None when it is not, or cannot be read."""
     try:
-        with open(real, "rb") as file:
-            raw = file.read(READ_BYTES_MAX + 1)
-    except OSError:
+        raw = inside.read_file(root, path, READ_BYTES_MAX, links=True)
+    except (OSError, ValueError):
         return None
-    if len(raw) > READ_BYTES_MAX:
+    if raw is None:
         return None
     found = decode(raw)
     return None if found.binary else found.text

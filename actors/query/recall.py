@@ -24,7 +24,8 @@ from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream, S
 from ..sqlite import sqlite3
 from .catalog import View
 from .filters import Place, allowed, instant_ms
-from .matrix import Floats, Similarities
+from .quantised import Floats
+from .similar import Similarities
 from .streams import events, fulltext, notes, vectors
 
 RAW_EVENTS = 5

@@ -13,8 +13,11 @@ from typing import Literal
 import msgspec
 
 from ...protocol.messages.common import Chunk
+from .entities import name_key
 from .readable import readable
 from .supersession import is_superseded
+from .tokens import STOPWORDS, sentences
+from .tokens import stem as stem_of
 from .types import Catalog
 
 GoldClass = Literal["title", "body", "bridge", "temporal"]
@@ -100,3 +103,55 @@ def small_classes(questions: Iterable[Gold]) -> dict[str, int]:
     for question in questions:
         counts[question.cls] = counts.get(question.cls, 0) + 1
     return {cls: count for cls, count in counts.items() if count < SMALL}
+
+
+ABSENT_FACTS = (
+    "What is the shoe size of {}?", "Which blood group does {} have?", "What is the licence plate of {}?",
+    "What did {} cost in Portugal?", "When is the wedding anniversary of {}?", "Which zodiac sign is {}?",
+    "Who painted the portrait of {}?", "What is the maiden name behind {}?", "How many siblings does {} have?",
+    "Which opera was {} named after?",
+)  # fmt: skip
+"""Facts that notes of work hardly hold; a question is used only when its telling word occurs in no note."""
+ABSENT_NAMES = (
+    "Barnaby Quistgaard", "Ottoline Vexley", "Thaddeus Mornay", "Project Zephyrine", "Project Quokkatron",
+    "Ludmila Farquharson", "Corbinian Achterkamp", "Project Umbrellabird", "Wexcombe Delacroix", "Isolde Trevanion",
+)  # fmt: skip
+ABSENT_FRAMES = ("Who leads {}?", "When did {} start?", "What did {} decide?", "Where is {} based?")
+
+
+def absent(
+    notes: Catalog, words: frozenset[str], per_class: int, pick: Callable[[list[Gold]], list[Gold]]
+) -> list[Gold]:
+    """Questions that the notes do not answer: facts of their subjects that nobody writes down, and names made up."""
+    facts = []
+    for card in notes.cards.values():
+        if not 2 <= len(card.title.split()) <= 4:
+            continue
+        for frame in ABSENT_FACTS:
+            telling = [word for word in name_key(frame).split() if len(word) > 4 and word not in STOPWORDS["en"]]
+            if not any(stem_of(word) in words for word in telling):
+                facts.append(Gold(id="", cls="absent_fact", question=frame.format(card.title), support=()))
+    names = [
+        Gold(id="", cls="absent_name", question=frame.format(name), support=())
+        for name in ABSENT_NAMES
+        if not any(stem_of(word) in words for word in name_key(name).split()[-1:])
+        for frame in ABSENT_FRAMES
+    ]
+    return [*pick(facts)[:per_class], *pick(names)[:per_class]]
+
+
+def asked_of_subjects(
+    notes: Catalog, chunks: Mapping[int, Sequence[Chunk]], per_class: int, pick: Callable[[list[Gold]], list[Gold]]
+) -> list[Gold]:
+    """Answerable questions as people type them: a note's title and three words of one of its sentences."""
+    found = []
+    for note, card in sorted(notes.cards.items()):
+        own = set(name_key(card.title).split())
+        for chunk in list(chunks.get(note, ()))[:3]:
+            for start, end in sentences(chunk.text)[:4]:
+                words = [w for w in name_key(readable(chunk.text[start:end])).split() if len(w) > 3 and w not in own]
+                words = [word for word in words if word not in STOPWORDS["en"]]
+                if len(words) >= 3 and 2 <= len(card.title.split()) <= 6:
+                    question = f"{card.title} {' '.join(words[-3:])}"
+                    found.append(Gold(id="", cls="subject", question=question, support=(key(card.path),)))
+    return pick(found)[:per_class]

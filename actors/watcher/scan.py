@@ -22,6 +22,7 @@ from ...memory.notes.ignore import Rules
 from ...memory.notes.parse import is_note
 from ...memory.notes.tree import Scan
 from ...protocol.messages.common import FileStat
+from .. import inside
 
 SF_DATALESS = 0x40000000
 """st_flags on macOS: the file's bytes are in the cloud only, and opening it would wait for them."""
@@ -240,10 +241,8 @@ class Scanner:
         Raises FileNotFoundError when it is gone, Unreadable when it is there and cannot be read.
         """
         place = self._place(path)
-        if os.path.islink(place) and not os.path.realpath(place).startswith(self.root.rstrip("/") + "/"):
-            raise FileNotFoundError(place)
         try:
-            fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = inside.open_file(self.root, os.path.relpath(place, self.root), links=True)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(place) from None
         except OSError as error:

@@ -21,6 +21,7 @@ from ...protocol.envelope import ProtocolError
 from ...protocol.messages.common import FileStat
 from ...protocol.messages.index import NoteImage, OpenVault, UpsertNotes, Vault
 from ...protocol.runtime import Paths
+from .. import inside
 from .database import Database
 from .journal import Journal
 from .opening import remove_companions
@@ -100,11 +101,8 @@ def _read_all(root: str, paths: Sequence[str]) -> tuple[NoteImage, ...]:
 
 def _read(root: str, path: str) -> NoteImage | None:
     """A file of a vault as it is now; None when it is gone, no file, or leads out of the vault."""
-    full = os.path.realpath(os.path.join(root, path))
-    if not full.startswith(root.rstrip("/") + "/"):
-        return None
     try:
-        fd = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = inside.open_file(root, path, links=True)
         with os.fdopen(fd, "rb") as stream:
             info = os.fstat(fd)
             if not S_ISREG(info.st_mode):

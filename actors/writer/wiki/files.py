@@ -7,22 +7,30 @@ with ``.#`` and ends in ``.tmp.md``: the watcher, Obsidian and git all ignore it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from stat import S_ISLNK
+
+from ....protocol.envelope import Invalid
+from ... import inside
 
 TEMP_PREFIX = ".#recalld-"
 MAX_NAME_BYTES = 200
 """File systems allow 255 bytes a name; the rest is left for what sync clients append."""
 MAX_PATH_CHARS = 512
+MAX_PAGE_BYTES = 32_000_000
+"""A larger file is somebody's, and no page."""
 FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\#^\[\]]')
 """Characters that Windows, or a wikilink, cannot carry."""
 
 
-class BadPath(ValueError):
+class BadPath(Invalid):
     """Raised when a page path leaves the wiki, hides, or cannot be written on every file system; the text says why."""
 
 
@@ -66,58 +74,60 @@ def folder_of(project: str) -> str:
     return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore") or "default"
 
 
-def locate(root: Path, relative: str) -> Path:
-    """The absolute place of a page. Raises BadPath when a symlink on the way leads out of the wiki."""
-    target = root / relative
-    folder = target.parent
-    while not folder.exists() and folder != root:
-        folder = folder.parent
-    if folder.exists() and not folder.resolve().is_relative_to(root.resolve()):
-        raise BadPath(f"{relative!r} leaves the wiki through a symbolic link")
-    if target.is_symlink():
-        raise BadPath(f"{relative!r} is a symbolic link: recalld does not write through links")
-    return target
-
-
 def read(root: Path, relative: str) -> bytes | None:
-    """The bytes of a page, None when there is none. Any other OSError is raised: it never counts as an empty page."""
+    """
+    The bytes of a page, None when there is none. Raises BadPath when a link stands on the way, or no regular file at the
+    end. Any other OSError is raised: it never counts as an empty page.
+    """
     try:
-        return locate(root, relative).read_bytes()
+        data = inside.read_file(os.fspath(root), relative, MAX_PAGE_BYTES)
+    except inside.Outside:
+        raise _through_link(relative) from None
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if data is None:
+        raise BadPath(f"{relative!r} is no regular file, or larger than {MAX_PAGE_BYTES} bytes")
+    return data
 
 
 def write(root: Path, relative: str, data: bytes) -> os.stat_result:
     """Put ``data`` at ``relative`` atomically and durably; returns the stat of the file. Raises OSError, BadPath."""
-    target = locate(root, relative)
-    _make_folders(root, target.parent)
-    temp = target.parent / f"{TEMP_PREFIX}{secrets.token_hex(6)}.tmp.md"
-    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    folder, _, name = relative.rpartition("/")
+    temp = f"{TEMP_PREFIX}{secrets.token_hex(6)}.tmp.md"
+    with _opened(root, folder, make=True) as place:
+        if _is_link(name, place):
+            raise _through_link(relative)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temp, flags, 0o600, dir_fd=place)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-            stat = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(temp, target)
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+                stat = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temp, name, src_dir_fd=place, dst_dir_fd=place)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temp, dir_fd=place)
+            raise
+        os.fsync(place)
     return stat
 
 
 def remove(root: Path, relative: str) -> bool:
-    """Remove a page durably. False when it was not there."""
-    target = locate(root, relative)
+    """Remove a page durably. False when it was not there. Raises OSError, BadPath."""
+    folder, _, name = relative.rpartition("/")
     try:
-        target.unlink()
+        with _opened(root, folder) as place:
+            if _is_link(name, place):
+                raise _through_link(relative)
+            os.unlink(name, dir_fd=place)
+            os.fsync(place)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    _sync_folder(target.parent)
     return True
 
 
@@ -133,20 +143,25 @@ def remove_leftovers(root: Path) -> int:
     return count
 
 
-def _make_folders(root: Path, folder: Path) -> None:
-    if folder.is_dir():
-        return
-    made = [folder]
-    while made[-1] != root and not made[-1].parent.is_dir():
-        made.append(made[-1].parent)
-    for each in reversed(made):
-        each.mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(each.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _opened(root: Path, folder: str, *, make: bool = False) -> Iterator[int]:
+    """A descriptor of a folder of the wiki, reached without following links; made where it is missing if wanted."""
     try:
-        os.fsync(descriptor)
+        place = inside.open_folder(os.fspath(root), folder, sync=True, make=make)
+    except inside.Outside:
+        raise _through_link(folder) from None
+    try:
+        yield place
     finally:
-        os.close(descriptor)
+        os.close(place)
+
+
+def _is_link(name: str, place: int) -> bool:
+    try:
+        return S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _through_link(relative: str) -> BadPath:
+    return BadPath(f"{relative!r} leads through a symbolic link: recalld neither reads nor writes pages through links")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
+from . import files
 from .repository import Repository
 
 HEAD_BYTES = 8192
@@ -40,7 +41,8 @@ def purge(repository: Repository, paths: set[str], session: str) -> str:
         repository.remember()
         _forget_old_objects(repository)
     for path in rewriter.gone:
-        (repository.root / path).unlink(missing_ok=True)
+        with contextlib.suppress(files.BadPath):
+            files.remove(repository.root, path)
     words = f"{rewriter.rewritten} commits were written anew on {moved} branches"
     if rewriter.remotes:
         words += f"; {', '.join(rewriter.remotes)} keeps its copy until you run: git push --force"

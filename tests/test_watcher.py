@@ -288,8 +288,10 @@ async def test_a_vanished_root_keeps_its_notes(tmp_path):
         await place.writer.until(lambda: place.writer.sweeps[-1].suspended == "")
 
 
-async def test_mass_disappearance_is_confirmed(tmp_path):
-    """More than half of many files gone: held back, said, and believed at the second sweep."""
+async def test_mass_disappearance_is_confirmed(tmp_path, monkeypatch):
+    """More than half of many files gone: held back, said, and believed at a second sweep that is not the same moment."""
+    from recalld.actors.watcher import vault
+
     async with watching(tmp_path, mode="off", vanish_min=5) as place:
         for n in range(20):
             place.write(f"d/{n}.md", f"{n}")
@@ -299,6 +301,9 @@ async def test_mass_disappearance_is_confirmed(tmp_path):
         await place.settled()
         assert len(place.writer.held()) == 21
         assert "20 of 21 files vanished" in place.writer.sweeps[-1].suspended
+        await place.settled()
+        assert len(place.writer.held()) == 21
+        monkeypatch.setattr(vault, "CONFIRM_S", 0.0)
         await place.settled()
         assert set(place.writer.held()) == {"keep.md"}
         assert place.writer.sweeps[-1].suspended == ""

@@ -15,7 +15,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from ...memory.notes import tree
 from ...memory.notes.tree import Breaker, Plan, Scan
@@ -32,6 +31,8 @@ HOLD_S = 0.1
 READ_DEADLINE_S = 30.0
 """For one batch. A file whose read takes longer (a dead network mount) is set aside until the next sweep."""
 SCAN_DEADLINE_S = 120.0
+CONFIRM_S = 5.0
+"""Least time between the two sweeps that confirm a mass disappearance; less when sweeps are set closer."""
 IN_FLIGHT = 2
 """Batches at the writer: one in its transaction, one decoded and waiting."""
 MAX_DIRTY = 10_000
@@ -76,7 +77,7 @@ class VaultWatch:
         self._sweep_wanted = True
         self._failed = False
         self._root_gone = False
-        self._opened = self._told = 0.0
+        self._opened = self._told = self._vanished_at = 0.0
         self._resumed = anyio.Event()
         self._resumed.set()
 
@@ -120,9 +121,9 @@ class VaultWatch:
             armed = anyio.Event()
             group.start_soon(self._listen, armed)
             await armed.wait()
-            await self._loop(group)
+            await self._loop()
 
-    async def _loop(self, group: TaskGroup) -> None:
+    async def _loop(self) -> None:
         next_sweep = anyio.current_time()
         while True:
             now = anyio.current_time()
@@ -241,13 +242,16 @@ class VaultWatch:
         self._dirty.clear()
         self._stuck.clear()
         racy, self._racy = self._racy, set()
-        before = self._vanished
+        # Sweeps can follow each other at once (hints, a changed configuration): that is one look at the same hiccup.
+        sure = anyio.current_time() - self._vanished_at >= min(CONFIRM_S, self._config.sweep_s)
+        before = self._vanished if sure else frozenset()
         seen = await self._in_thread(SCAN_DEADLINE_S, self._scanner.all)
         if seen is None:
             seen = Scan(files={}, root_gone="the folder does not answer")
         self._root_gone = bool(seen.root_gone)
         plan = self._diff(seen, before, racy)
-        self._vanished = plan.vanished
+        if plan.vanished != self._vanished:
+            self._vanished, self._vanished_at = plan.vanished, anyio.current_time()
         unreadable_before, self.unreadable = self.unreadable, dict(seen.unreadable)
         await self._carry_out(plan, seen)
         news = not plan.empty or plan.suspended != self.suspended or self.unreadable != unreadable_before
@@ -273,7 +277,7 @@ class VaultWatch:
         self._racy -= hints
         if plan.suspended:
             self.suspended = plan.suspended
-            self._sweep_wanted = True
+            self._sweep_wanted = self._sweep_wanted or not self._vanished
         for path in hints:
             self.unreadable.pop(path, None)
         self.unreadable.update(seen.unreadable)

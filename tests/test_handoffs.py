@@ -127,6 +127,17 @@ def test_who_a_handoff_fits(given: dict[str, Any], place: dict[str, str], fits: 
     assert handoffs.fits(handoff(**given), Place(**place), T, 14) is fits
 
 
+def test_a_later_session_of_the_folder_supersedes() -> None:
+    """Not the other way round: an imported old session must not take the place of yesterday's."""
+    old, new = handoff("old", at_ms=T), handoff("new", at_ms=T + 1)
+    assert handoffs.superseded_by(new, [old]) == ["old"]
+    assert handoffs.superseded_by(old, [new]) == []
+    assert handoffs.outdated(old, [new])
+    assert not handoffs.outdated(new, [old])
+    elsewhere = handoff("elsewhere", cwd="/other")
+    assert handoffs.superseded_by(new, [elsewhere, handoff("manual", automatic=False)]) == []
+
+
 def test_transitions_compare_before_they_set() -> None:
     """Accepted is accepted; only who took it gives it back; what ended stays ended."""
     taken = handoffs.step(handoff(), Transition(op="accept", id="h", at_ms=T, session="a"))

@@ -196,11 +196,16 @@ def superseded_by(new: Handoff, others: Iterable[Handoff]) -> list[str]:
     """Ids of open automatic handoffs from exactly the same folder that the automatic ``new`` makes obsolete."""
     if not new.automatic:
         return []
-    return [
-        each.id
-        for each in others
-        if each.automatic and each.state in OPEN_STATES and each.cwd == new.cwd and each.id != new.id
-    ]
+    return [each.id for each in others if _rivals(new, each) and each.at_ms <= new.at_ms]
+
+
+def outdated(new: Handoff, others: Iterable[Handoff]) -> bool:
+    """Whether a later session of the same folder has left an automatic handoff already (``new`` is of an old transcript)."""
+    return new.automatic and any(_rivals(new, each) and each.at_ms > new.at_ms for each in others)
+
+
+def _rivals(new: Handoff, other: Handoff) -> bool:
+    return other.automatic and other.state in OPEN_STATES and other.cwd == new.cwd and other.id != new.id
 
 
 def passed_over(taken: Handoff, others: Iterable[Handoff]) -> list[str]:

@@ -231,7 +231,10 @@ class _Batch:
     def _open(self, handoff: Handoff, at_ms: int) -> Handoff:
         if (known := handoff_of(self.conn, handoff.id)) is not None:
             return known
-        for other in handoffs.superseded_by(handoff, open_handoffs(self.conn, handoff.project)):
+        others = open_handoffs(self.conn, handoff.project)
+        if handoffs.outdated(handoff, others):
+            handoff = msgspec.structs.replace(handoff, state="expired")
+        for other in handoffs.superseded_by(handoff, others):
             self._step(other, "expire", at_ms, Place())
         _put_handoff(self.conn, handoff)
         return handoff

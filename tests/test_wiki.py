@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from recalld.actors.writer.wiki import files
 from recalld.actors.writer.wiki.files import BadPath
-from recalld.actors.writer.wiki.store import Expect, Refused, Wiki, Written
+from recalld.actors.writer.wiki.outcomes import Expect, Refused, Written
+from recalld.actors.writer.wiki.store import Wiki
+from recalld.protocol.envelope import Unavailable
 
 PERSON = "Ada Person"
 
@@ -277,3 +279,18 @@ async def test_links_do_not_lead_out(tmp_path: Path) -> None:
             with pytest.raises(BadPath):
                 await wiki.write(path, b"x", "write")
     assert list(outside.iterdir()) == []
+
+
+async def test_a_wiki_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
+    """A file in its place: writes are refused with a reason; once it is gone they work."""
+    root = tmp_path / "wiki"
+    root.write_text("in the way")
+    async with opened(root) as wiki:
+        with pytest.raises(Unavailable):
+            await wiki.write("p/a.md", b"x\n", "write")
+        assert str(root) in wiki.note
+        root.unlink()
+        assert isinstance(await wiki.write("p/a.md", b"x\n", "write"), Written)
+        await wiki.flush()
+        assert wiki.note == ""
+    assert git(root, "log", "--format=%s") == "write\n"

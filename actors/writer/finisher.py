@@ -24,7 +24,8 @@ from .recorder import Recorder, now_ms
 from .records import captured
 from .records import pages as page_records
 from .wiki import files
-from .wiki.store import Expect, Refused, Wiki
+from .wiki.outcomes import Expect, Refused
+from .wiki.store import Wiki
 
 log = logging.getLogger("recalld.writer.capture")
 

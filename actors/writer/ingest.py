@@ -73,6 +73,8 @@ TAKE_UP_S = 1.0
 RECENT = 10
 """Lines that status shows of what happened here."""
 
+Handler = Callable[[Any], Awaitable[Message]]
+
 _wire = msgspec.json.Decoder(Wire).decode
 OVERLOADED = b'{"error":"overloaded","retry_after_ms":%d}\n' % RETRY_AFTER_MS
 
@@ -119,8 +121,18 @@ class Ingest:
         self.places.configure(config)
 
     @property
-    def handlers(self) -> dict[type[Message], Callable[[Any], Awaitable[Message]]]:
-        """One coroutine per member of CaptureRequest."""
+    def handlers(self) -> dict[type[Message], Handler]:
+        """One coroutine per member of CaptureRequest. Calls that come before everything is open wait within their budget."""
+        return {kind: self._once_started(handler) for kind, handler in self._handlers().items()}
+
+    def _once_started(self, handler: Handler) -> Handler:
+        async def answer(message: Any) -> Message:
+            await self.started.wait()
+            return await handler(message)
+
+        return answer
+
+    def _handlers(self) -> dict[type[Message], Handler]:
         return {
             WritePage: self._write_page,
             DeletePage: self._delete_page,

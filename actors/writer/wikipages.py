@@ -33,8 +33,8 @@ from .records import capture as records
 from .records import captured
 from .records import pages as page_records
 from .wiki import files
-from .wiki.files import BadPath
-from .wiki.store import Expect, Refused, Wiki
+from .wiki.outcomes import Expect, Refused
+from .wiki.store import Wiki
 
 MAX_BODY_CHARS = 1_000_000
 RELATIONS = ("causes", "fixes", "contradicts", "supersedes", "superseded_by")
@@ -140,10 +140,7 @@ class WikiPages:
         )
 
     def _named(self, given: str, project: ProjectRef) -> tuple[str, str]:
-        try:
-            relative = files.page_path(given)
-        except BadPath as error:
-            raise Invalid(str(error)) from None
+        relative = files.page_path(given)
         # A hit of recall names the page with its project's folder in front: both forms mean one page.
         folder = files.folder_of(project.name)
         relative = relative.removeprefix(f"{folder}/")
@@ -206,10 +203,7 @@ def refuse_guess(project: ProjectRef) -> None:
 
 
 def _path(message: WritePage, project: ProjectRef) -> str:
-    try:
-        relative = files.page_path(message.path).removeprefix(f"{files.folder_of(project.name)}/")
-    except BadPath as error:
-        raise Invalid(str(error)) from None
+    relative = files.page_path(message.path).removeprefix(f"{files.folder_of(project.name)}/")
     if "/" not in relative:
         relative = f"{FOLDERS.get(fold(message.kind), 'notes')}/{relative}"
     return relative

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import TypeVar, cast
 
-import msgspec
-
+from ....protocol.envelope import Unavailable
+from ..disk import in_words
 from . import files, history
+from .outcomes import Change, Expect, Refused, Written
 from .repository import Damaged, Repository, Version
 
 log = logging.getLogger("recalld.writer")
@@ -31,42 +32,9 @@ GROUP_S = 1.0
 SWEEP_S = 30.0
 """How often the folder is compared with the last commit: a person's edits get into history by then."""
 INDEX_IDLE_S = 0.5
-MAX_FILE_BYTES = 32_000_000
+RETRY_MS = 5000
 VANISH_MIN, VANISH_FRACTION = 20, 0.5
 """More than both vanishing is not committed as deletions before a second sweep confirms it (an unmounted folder)."""
-
-
-class Written(msgspec.Struct, frozen=True):
-    """A page stands on the disk. ``stat`` identifies the file; ``created``: there was none before."""
-
-    path: str
-    hash: str
-    stat: os.stat_result
-    created: bool
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """Nothing was written. ``hash``: of the page as it stands ('' = there is none)."""
-
-    why: Literal["exists", "changed", "theirs", "gone"]
-    hash: str
-
-
-class Expect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a writer expects of the page as it stands."""
-
-    hash: str = ""
-    """Write only over exactly this version."""
-    create_only: bool = False
-    ours_only: bool = True
-    """Without ``hash``: do not write over a version that came from a person."""
-
-
-class Change(msgspec.Struct, frozen=True):
-    """A page that waits for its commit: its blob ('' = removed) and what to say about it."""
-
-    blob: str
-    subject: str
 
 
 class Wiki:
@@ -93,17 +61,24 @@ class Wiki:
     # -- the event loop's side
 
     async def start(self) -> None:
-        """Open or create the repository, commit what a crash left uncommitted, begin to watch for edits."""
-        await asyncio.get_running_loop().run_in_executor(self._files, self._open)
+        """
+        Open or create the repository, commit what a crash left uncommitted, begin to watch for edits.
+
+        A folder that cannot be written is a ``problem``, and is tried again with the next page.
+        """
+        try:
+            await self._on_files(self._ready)
+        except Unavailable as error:
+            log.error(error.text)
         self._thread = threading.Thread(target=self._serve, name="wiki-git", daemon=True)
         self._thread.start()
 
     async def read(self, path: str) -> bytes | None:
-        """The page as it stands on the disk, None when there is none. Raises BadPath, OSError."""
+        """The page as it stands on the disk, None when there is none. Raises BadPath, Unavailable."""
         return await self._on_files(lambda: files.read(self.root, path))
 
     async def write(self, path: str, data: bytes, subject: str, expect: Expect | None = None) -> Written | Refused:
-        """Write a page atomically; its commit follows. ``data`` is redacted already. Raises BadPath, OSError."""
+        """Write a page atomically; its commit follows. ``data`` is redacted already. Raises BadPath, Unavailable."""
         return await self._on_files(lambda: self._write(path, data, subject, expect or Expect()))
 
     async def remove(self, path: str, subject: str, expect_hash: str = "") -> bool | Refused:
@@ -162,9 +137,13 @@ class Wiki:
         return len(self._pending)
 
     async def _on_files(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._files, work)
+        except OSError as error:
+            raise Unavailable(in_words(error), retry_after_ms=RETRY_MS) from error
 
     async def _on_git(self, work: Callable[[Repository], T]) -> T:
+        await self._on_files(self._ready)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -190,15 +169,16 @@ class Wiki:
     # -- the file thread
 
     def _open(self) -> None:
-        self._repo = Repository(self.root)
+        repo = Repository(self.root)
         files.remove_leftovers(self.root)
         for line in self._marks().read_text(encoding="utf-8").splitlines() if self._marks().exists() else ():
             blob, _, path = line.partition(" ")
-            data = files.read(self.root, path) if path else None
-            if data is not None and self._repo.store(data) == blob:
+            data = self._standing(path) if path else None
+            if data is not None and repo.store(data) == blob:
                 self._pending[path] = Change(blob, f"write {path}")
             elif data is None and not blob.strip("-"):
                 self._pending[path] = Change("", f"remove {path}")
+        self._repo = repo
 
     def _write(self, path: str, data: bytes, subject: str, expect: Expect) -> Written | Refused:
         repo = self._ready()
@@ -266,13 +246,26 @@ class Wiki:
             stream.write(f"{blob} {path}\n")
 
     def _ready(self) -> Repository:
-        assert self._repo is not None, "start() comes first"
+        """The repository. Raises Unavailable when its folder cannot be used now."""
+        if self._repo is None:
+            try:
+                self._open()
+            except OSError as error:
+                self.problem = f"the wiki in {self.root} cannot be opened: {error.strerror or error}"
+                raise Unavailable(self.problem, retry_after_ms=RETRY_MS) from None
+            self.problem = ""
+        assert self._repo is not None
         return self._repo
 
     # -- the git thread
 
     def _serve(self) -> None:
-        repo = self._ready()
+        with self._wake:
+            while self._repo is None and not self._closing:
+                self._wake.wait(GROUP_S)
+        if self._repo is None:
+            return
+        repo = self._repo
         committed = swept = 0.0
         stale: set[str] = set()
         while True:
@@ -351,7 +344,19 @@ class Wiki:
                 repo.remember()
 
     def _everything(self, repo: Repository) -> dict[str, str]:
-        return {path: repo.store((self.root / path).read_bytes()) for path in _stats(self.root)}
+        found = {}
+        for path in _stats(self.root):
+            data = self._standing(path)
+            if data is not None:
+                found[path] = repo.store(data)
+        return found
+
+    def _standing(self, path: str) -> bytes | None:
+        """The file at ``path``; None when it cannot be read now, or has become something else."""
+        try:
+            return files.read(self.root, path)
+        except (OSError, files.BadPath):
+            return None
 
     def _sweep(self, repo: Repository) -> set[str]:
         """Commit what differs between folder and last commit and is not ours: a person's edits, as theirs."""
@@ -365,9 +370,8 @@ class Wiki:
             for path, stat in stats.items():
                 if self._seen.get(path) == stat:
                     continue
-                try:
-                    data = (self.root / path).read_bytes()
-                except OSError:
+                data = self._standing(path)
+                if data is None:
                     continue
                 blob = history.blob_id(data)
                 waiting = self._pending.get(path)
@@ -411,11 +415,11 @@ def _stats(root: Path) -> dict[str, tuple[int, int, int]]:
         for entry in entries:
             if entry.name.startswith(".") or entry.name.endswith(".tmp.md") or entry.is_symlink():
                 continue
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False):
                 folders.append(f"{prefix}{entry.name}/")
-            elif entry.is_file():
-                info = entry.stat()
-                if info.st_size <= MAX_FILE_BYTES:
+            elif entry.is_file(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                if info.st_size <= files.MAX_PAGE_BYTES:
                     found[prefix + entry.name] = (info.st_mtime_ns, info.st_size, info.st_ino)
     return found
 

@@ -141,3 +141,20 @@ def test_a_vault_that_vanishes_deletes_nothing(daemon: Daemon) -> None:
         os.rename(away, daemon.vault)
     daemon.write("back.md", "# Back\n\npademelon\n")
     found(daemon, "pademelon", "back.md")
+
+
+def test_a_folder_removed_while_no_daemon_ran_is_forgotten() -> None:
+    """config.toml is the truth at the next start, too: what it no longer names is not answered."""
+    with running(CONFIG, start=False) as daemon:
+        other = daemon.folder / "other"
+        other.mkdir()
+        (other / "left.md").write_text("# Left\n\nbettong\n")
+        daemon.write("stays.md", "# Stays\n\npotoroo\n")
+        daemon.start(config=CONFIG)
+        daemon.cli("add", str(other))
+        found(daemon, "bettong", "left.md")
+        daemon.stop()
+        daemon.cli("remove", str(other))
+        daemon.start()
+        gone(daemon, "bettong", "left.md")
+        found(daemon, "potoroo", "stays.md")

@@ -131,6 +131,14 @@ class Watcher:
                 for watch, _ in self._running.values():
                     watch.index_replaced()
             birth = answer.birth
+            self._forget_others(answer.vaults)
+
+    def _forget_others(self, held: tuple[str, ...]) -> None:
+        """Close what the index holds and nobody watches: folders that were removed while no daemon ran."""
+        wanted = wanted_vaults(self._config, self._paths)
+        for root in held:
+            if root not in wanted and self._group is not None:
+                self._group.start_soon(self._close, root)
 
     async def _close(self, root: str) -> None:
         """Have the writer forget a vault; repeated until it answers or the vault is wanted again."""

@@ -190,7 +190,7 @@ class Writer:
         with anyio.move_on_after(min(m.wait_ms, MAX_WAIT_MS) / 1000):
             while self.db.birth == m.birth:
                 await self._born.wait()
-        return IndexBirth(birth=self.db.birth)
+        return IndexBirth(birth=self.db.birth, vaults=await self.db.read(vaults.open_roots))
 
     async def settle(self, m: Settle) -> Settled:
         await self.ingest.settle()

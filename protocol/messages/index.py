@@ -116,6 +116,8 @@ class IndexBirth(Message, frozen=True, tag="index_birth"):
     """Which database is open, by a number that no other one has; 0 when none can be opened."""
 
     birth: int
+    vaults: tuple[str, ...] = ()
+    """Roots of the watched folders (not the wiki) that it holds notes of."""
 
 
 class UseModel(Message, frozen=True, tag="use_model"):

@@ -40,6 +40,11 @@ def known_files(conn: sqlite3.Connection, vault_id: int) -> list[KnownFile]:
     return [KnownFile(path, notes.stat_of(*stat), digest) for path, *stat, digest in found]
 
 
+def open_roots(conn: sqlite3.Connection) -> tuple[str, ...]:
+    """Roots of the watched folders that the index holds; the wiki is ours and not among them."""
+    return tuple(root for (root,) in conn.execute("SELECT root FROM vaults WHERE kind = 'vault' ORDER BY root"))
+
+
 def close_vault(conn: sqlite3.Connection, root: str, limit: int) -> int:
     """
     Forget up to ``limit`` notes of the vault at ``root``, past versions included, and return how many are left.

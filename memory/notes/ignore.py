@@ -15,12 +15,25 @@ from pathspec import GitIgnoreSpec
 FILES = (".gitignore", ".recalldignore")
 """Names of the files with patterns, in the order in which they apply."""
 
+LOOSE = re.compile(r"\*+(?=[^*/\s])")
+"""A star with something after it in the same name: each one multiplies the ways in which a long name can fail to match."""
+MAX_LOOSE = 3
+"""``*a*a*a*a*b`` takes seconds for one name of 250 letters, two stars more take hours; three take 0.1 s."""
+DEEP = re.compile(r"\*\*/")
+MAX_DEEP = 2
+"""The same for ``**/`` and the folders of a deep path."""
+MAX_PATTERN = 4096
+"""Longer than any path."""
+
 
 class Rules:
     """Patterns of one folder on top of those above it. Immutable; answers are remembered, for sweeps ask them again."""
 
     def __init__(self, patterns: Iterable[str], folder: str = "", parent: Rules | None = None) -> None:
-        """``folder`` is relative to the vault's root, '' = the root; patterns that cannot be read are left out."""
+        """
+        ``folder`` is relative to the vault's root, '' = the root. Patterns that cannot be read, or whose matching could
+        take for ever, are left out.
+        """
         self._spec = _spec(patterns)
         self._prefix = f"{folder}/" if folder else ""
         self._parent = parent
@@ -46,11 +59,15 @@ class Rules:
 
 
 def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
-    lines = list(patterns)
+    lines = [line for line in patterns if _cheap(line)]
     try:
         return GitIgnoreSpec.from_lines(lines)
     except (ValueError, re.error):  # one bad pattern must not switch the others off
         return GitIgnoreSpec.from_lines([line for line in lines if _valid(line)])
+
+
+def _cheap(line: str) -> bool:
+    return len(line) <= MAX_PATTERN and len(LOOSE.findall(line)) <= MAX_LOOSE and len(DEEP.findall(line)) <= MAX_DEEP
 
 
 def _valid(line: str) -> bool:

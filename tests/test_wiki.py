@@ -294,3 +294,18 @@ async def test_a_wiki_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> No
         await wiki.flush()
         assert wiki.note == ""
     assert git(root, "log", "--format=%s") == "write\n"
+
+
+async def test_edits_made_while_nobody_ran_are_theirs(tmp_path: Path) -> None:
+    """Changed between two runs: found by the first sweep, whatever was remembered of the files."""
+    root = tmp_path / "wiki"
+    async with opened(root) as wiki:
+        for name in ("a", "b"):
+            await wiki.write(f"p/{name}.md", b"ours\n", f"write {name}")
+        await wiki.sweep()
+    (root / "p/a.md").write_text("theirs\n")
+    async with opened(root) as wiki:
+        await wiki.sweep()
+        assert isinstance(await wiki.write("p/a.md", b"ours again\n", "write a"), Refused)
+        assert isinstance(await wiki.write("p/b.md", b"ours again\n", "write b"), Written)
+    assert git(root, "log", "--format=%an|%s", "--", "p/a.md").splitlines()[0] == f"{PERSON}|edit p/a.md"

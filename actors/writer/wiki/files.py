@@ -26,8 +26,8 @@ MAX_NAME_BYTES = 200
 MAX_PATH_CHARS = 512
 MAX_PAGE_BYTES = 32_000_000
 """A larger file is somebody's, and no page."""
-FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\#^\[\]]')
-"""Characters that Windows, or a wikilink, cannot carry."""
+FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*\\#^\[\]\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
+"""Characters that Windows, or a wikilink, cannot carry, that turn text round, or that are none."""
 
 
 class BadPath(Invalid):

@@ -8,6 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
@@ -23,6 +24,26 @@ log = logging.getLogger("recalld.writer")
 def blob_id(data: bytes) -> str:
     """What git calls these bytes, without storing them."""
     return str(pygit2.hash(data))
+
+
+Seen = dict[str, tuple[int, int, int]]
+"""What the files looked like when they were last compared: (mtime in ns, size, inode) by path."""
+
+
+def remember_seen(root: Path, seen: Seen) -> None:
+    """Keep ``seen`` beside the repository, so that the next start need not read every page. Safe to lose."""
+    target = root / ".git" / "recalld.seen"
+    temp = target.with_name("recalld.seen.tmp")
+    temp.write_bytes(msgspec.msgpack.encode(seen))
+    temp.replace(target)
+
+
+def recall_seen(root: Path) -> Seen:
+    """What ``remember_seen`` kept; nothing when it is not there or not readable."""
+    try:
+        return msgspec.msgpack.decode((root / ".git" / "recalld.seen").read_bytes(), type=Seen)
+    except (OSError, msgspec.MsgspecError):
+        return {}
 
 
 def purge(repository: Repository, paths: set[str], session: str) -> str:

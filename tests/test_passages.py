@@ -1,103 +1,106 @@
-"""Texts into batches, chunks into pieces, vectors into messages; a bad text costs no other."""
+"""memory/recall/passages.py: the sentence that answers."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-import numpy as np
 import pytest
-from embedding import POISON, chunk, fake_embedding
 from hypothesis import given
 from hypothesis import strategies as st
-from recalld.actors.embedder import session
-from recalld.actors.embedder.passages import MAX_SENTENCES, packed, pieces
+from ranking import TODAY, Similar, card, words, world
+from recalld.memory.recall.params import Params
+from recalld.memory.recall.passages import QUOTE_CHARS, Passage, PassageText, present
+from recalld.memory.recall.query import analyse
+from recalld.memory.recall.rank import Candidate, Ranking
+from recalld.memory.recall.types import Evidence
 
-# Batches
-
-
-@given(st.lists(st.integers(1, 600), max_size=80), st.integers(1, 16), st.integers(64, 2048))
-def test_batches_hold_every_text_once_within_bounds(lengths: list[int], size: int, tokens: int) -> None:
-    """Every text is in exactly one batch; a batch keeps both bounds unless it is a single long text."""
-    groups = session.batches(lengths, size, tokens)
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    for group in groups:
-        assert len(group) <= size
-        assert len(group) == 1 or len(group) * max(lengths[index] for index in group) <= tokens
+NOTES = world(card(1, "Granite team", kind="team"), card(2, "Greta", kind="person"), card(3, "Mosscache", kind="tool"))
+TEXT = (
+    "The Granite team is based in [[ketterby|Ketterby]].\nThe Granite team is headed by [[greta|Greta]]. It was formed in 2010.\n"
+    "\nIt maintains [[mosscache|Mosscache]] because nobody else would."
+)
 
 
-@pytest.mark.parametrize("position", [0, 3, 7])
-def test_a_poisonous_text_costs_no_other(position: int) -> None:
-    """A batch that fails is halved until the bad text is alone; the others keep their vectors."""
-    texts = [f"word number {n}" for n in range(8)]
-    texts[position] = "poisonous"
-    done = fake_embedding().embed(texts)
-    assert list(done.errors) == [position]
-    assert "poison" in done.errors[position]
-    norms = np.linalg.norm(done.vectors, axis=1)
-    assert [round(float(norm), 3) for norm in np.delete(norms, position)] == [1.0] * 7
+def passage_of(question: str, text: str = TEXT, **candidate: object) -> Passage:
+    asked = analyse(question, NOTES, TODAY)
+    evidence = Evidence(text=words(asked, {}), vector=None, note_of_chunk={})
+    ranking = _ranking(Candidate(note_id=1, score=1.0, **candidate))  # type: ignore[arg-type]
+    texts = {1: [PassageText(chunk_id=9, text=text, line_from=5, line_to=5 + text.count("\n"))]}
+    return present(asked, ranking, texts, evidence, Params(), k=5, catalog=NOTES)[0].passage
 
 
-def test_a_vector_that_is_not_finite_is_an_error() -> None:
-    """A model that returns NaN for a text fails on that text alone."""
-
-    def run(feeds: dict[str, Any]) -> Any:
-        found = np.ones((len(feeds["input_ids"]), 4), np.float32)
-        found[(feeds["input_ids"] == POISON).any(axis=1)] = np.nan
-        return found
-
-    assert list(fake_embedding(run=run).embed(["fine", "poisonous", "fine"]).errors) == [1]
+def _ranking(*candidates: Candidate) -> Ranking:
+    return Ranking(candidates=candidates, confidence=1.0, known=True, intent="question")
 
 
-def test_prefixes_follow_the_use() -> None:
-    """Questions and passages get their own prefix where the model wants one."""
-    seen: list[int] = []
-
-    def run(feeds: dict[str, Any]) -> Any:
-        seen.append(int(feeds["attention_mask"].sum()))
-        return np.ones((len(feeds["input_ids"]), 4), np.float32)
-
-    embedding = fake_embedding(run=run)
-    spec = msgspec.structs.replace(embedding.model.spec, query_prefix="q u e r y ", passage_prefix="p ")
-    embedding.model = msgspec.structs.replace(embedding.model, spec=spec)
-    seen.clear()
-    embedding.embed(["one"], query=True)
-    embedding.embed(["one"])
-    assert seen == [8, 4]
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Who heads the team?", "headed by"),
+        ("Where is it based?", "Ketterby"),
+        ("When was it formed?", "2010"),
+        ("Why does it maintain that?", "because"),
+        ("Which tool does it maintain?", "Mosscache"),
+    ],
+)
+def test_the_sentence_fits_the_question(question: str, answer: str) -> None:
+    """A date where a date is asked for, a place, a reason, a name, a link to the kind."""
+    assert answer in passage_of(question).sentence
 
 
-# Passages
+def test_everything_shown_is_verbatim_and_says_its_lines() -> None:
+    """The sentence and the quote are slices of the passage; the lines count in the file."""
+    found = passage_of("Who heads the team?")
+    assert found.quote in TEXT
+    assert found.sentence in found.quote
+    assert found.lines == (5, 8)
+    assert found.sentence_lines == (6, 6)
 
 
-def test_a_chunk_gives_itself_and_its_sentences() -> None:
-    """Ordinal 0 is the chunk, the others are slices of its text below its context; one sentence needs no second vector."""
-    text = "First we met. Then we talked."
-    found = pieces([chunk(1, text), chunk(2, "Only one sentence.")], with_sentences=True)
-    assert [(one.chunk, one.ordinal, one.text) for one in found] == [
-        (0, 0, f"Title 1\n{text}"),
-        (0, 1, "Title 1\nFirst we met."),
-        (0, 2, "Title 1\nThen we talked."),
-        (1, 0, "Title 2\nOnly one sentence."),
-    ]
-    assert len(pieces([chunk(1, text)], with_sentences=False)) == 1
+@given(st.lists(st.text(alphabet="ab c.\n", max_size=300), max_size=4))
+def test_quotes_are_short_and_verbatim(parts: list[str]) -> None:
+    """Of any text: at most 240 characters, a slice of it."""
+    text = ". ".join(parts)
+    found = passage_of("what?", text)
+    assert len(found.quote) <= QUOTE_CHARS
+    assert found.quote in text
+    assert found.sentence in text
 
 
-@given(st.integers(1, 60))
-def test_many_sentences_are_joined_not_dropped(count: int) -> None:
-    """However many sentences a chunk has, at most MAX_SENTENCES vectors cover all of them, in order."""
-    text = " ".join(f"Sentence number {n} ends here." for n in range(count))
-    found = pieces([chunk(1, text)], with_sentences=True)[1:]
-    assert len(found) == (min(count, MAX_SENTENCES) if count > 1 else 0)
-    covered = " ".join(text[one.char_from : one.char_to] for one in found)
-    assert covered == (text if count > 1 else "")
+def test_similarity_chooses_between_sentences() -> None:
+    """The sentence nearest to the question, where words and kinds do not tell."""
+    asked = analyse("x", NOTES, TODAY)
+    text = "Aaaaaaaaa. Bbbbbbbbb. Ccccccccc."
+    spans = [(0, 10), (11, 21), (22, 32)]
+
+    class Near(Similar):
+        def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
+            return [(9, *span, value) for span, value in zip(spans, (0.1, 0.6, 0.2), strict=True)]
+
+    evidence = Evidence(text=None, vector=Near({1: 0.5}), note_of_chunk={})
+    texts = {1: [PassageText(chunk_id=9, text=text, line_from=1, line_to=1)]}
+    (shown,) = present(asked, _ranking(Candidate(note_id=1, score=1.0)), texts, evidence, Params(), k=5)
+    assert shown.passage.sentence == "Bbbbbbbbb."
 
 
-def test_a_chunk_is_stored_whole_or_not_at_all() -> None:
-    """One failed sentence fails its chunk, and no other; vectors are float16, little-endian."""
-    chunks = [chunk(1, "Good one. Good two."), chunk(2, "Fine.")]
-    found = pieces(chunks, with_sentences=True)
-    vectors = np.full((len(found), 4), 0.5, np.float32)
-    stored, failed = packed(chunks, found, vectors, {1: "bad"})
-    assert failed == {chunks[0].hash: "bad"}
-    assert [(one.hash, len(one.vectors)) for one in stored] == [(chunks[1].hash, 1)]
-    assert stored[0].vectors[0].values == np.full(4, 0.5, "<f2").tobytes()
+def test_near_duplicates_become_one_hit() -> None:
+    """A copy is listed with the first; a note that was replaced by its twin is not a copy."""
+    asked = analyse("x", NOTES, TODAY)
+    body = " ".join(f"word{n}" for n in range(60))
+    texts = {n: [PassageText(chunk_id=n, text=body + " end" * (n == 2), line_from=1, line_to=1)] for n in (1, 2, 3)}
+    ranking = _ranking(
+        Candidate(note_id=1, score=3.0),
+        Candidate(note_id=2, score=2.0),
+        Candidate(note_id=3, score=1.0, superseded_by=1),
+    )
+    evidence = Evidence(text=None, vector=None, note_of_chunk={})
+    shown = present(asked, ranking, texts, evidence, Params(), k=5)
+    assert [(hit.candidate.note_id, hit.candidate.also) for hit in shown] == [(1, (2,)), (3, ())]
+    apart = msgspec.structs.replace(Params(), near_duplicate=1.0)
+    assert len(present(asked, ranking, texts, evidence, apart, k=5)) == 3
+
+
+def test_a_note_that_vanished_is_left_out() -> None:
+    """Its text is gone between ranking and reading."""
+    asked = analyse("x", NOTES, TODAY)
+    evidence = Evidence(text=None, vector=None, note_of_chunk={})
+    assert present(asked, _ranking(Candidate(note_id=1, score=1.0)), {}, evidence, Params(), k=5) == ()

@@ -49,7 +49,8 @@ def votes(
             lift = 1.0 + (params.graph_kind if card.kind and card.kind in question.kinds else 0.0)
             vote = scores[seed] * params.graph_decay * weight / crowd
             vote *= (1.0 - params.graph_own) + params.graph_own * (fit - low) / spread
-            vote *= lift / (1.0 + params.graph_kind)
+            # Where no kind is asked for, there is nothing that a neighbour lacks.
+            vote *= lift / (1.0 + params.graph_kind) if question.kinds else 1.0
             if note not in found or vote > found[note].score:
                 found[note] = Vote(score=vote, seed=seed, kind=edge.kind, forward=forward)
     return found

@@ -37,7 +37,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # Full text.
     text_weight: Weight = 0.5
-    text_k1: Weight = 1.2
     text_b: Weight = 0.4
     """Length normalisation of whole notes."""
     text_chunk_share: Weight = 0.3

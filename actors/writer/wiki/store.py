@@ -270,7 +270,7 @@ class Wiki:
         self._seen = history.recall_seen(self.root)
         # What a person did while nobody looked is found soon, but not in the busy moment of the start.
         committed = swept = time.monotonic() - GROUP_S
-        self._sweep_now = bool(repo.note)
+        self._sweep_now = self._sweep_now or bool(repo.note)
         stale: set[str] = set()
         while True:
             with self._wake:

@@ -28,7 +28,7 @@ def _threshold_options(command: Any) -> Any:
 @_threshold_options
 @json_option
 @click.pass_context
-def stats(ctx: click.Context, folder: str, today: str, as_json: bool, **limits: float) -> None:
+def stats(ctx: click.Context, /, folder: str, today: str, as_json: bool, **limits: float) -> None:
     """
     How the notes of FOLDER hang together: orphans, links per note, parts, stale concepts; links to nothing, to several
     notes, to notes that were replaced.

@@ -10,6 +10,11 @@ def clean(text: str) -> str:
     return "".join(character if _printable(character) else f"\\x{ord(character):02x}" for character in text)
 
 
+def one_line(text: str) -> str:
+    """``clean``, with line breaks as blanks: a row of a list stays one row."""
+    return clean(text.replace("\n", " "))
+
+
 def _printable(character: str) -> bool:
     code = ord(character)
     if character in "\n\t":

@@ -123,9 +123,9 @@ def show(answer: Answer, *, explain: bool) -> None:
     for number, hit in enumerate(answer.hits, 1):
         _show_hit(out, number, hit, explain)
     for event in answer.raw_events:
-        out.print(f"[dim]{event.at} {event.host} {event.kind}[/] {_escape(event.text[:300])}")
+        out.print(f"[dim]{event.at} {_escape(event.host)} {_escape(event.kind)}[/] {_escape(event.text[:300])}")
     if answer.degraded:
-        out.print(f"[yellow]degraded: {', '.join(answer.degraded)}[/]")
+        out.print(f"[yellow]degraded: {_escape(', '.join(answer.degraded))}[/]")
     out.print(f"[dim]{answer.took_ms:.0f} ms, confidence {answer.confidence:.2f}[/]")
 
 

@@ -18,7 +18,7 @@ from ...protocol.messages import AnyReply
 from ...protocol.messages.common import Message
 from ...protocol.messages.control import GetStatus, Status
 from ...protocol.runtime import Paths, locate
-from ..terminal import clean
+from ..terminal import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def _pretty() -> bool:
     return sys.stdout.isatty() or bool(os.environ.get("RECALLD_DEBUG"))
 
 
-__all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "print_json"]
+__all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "one_line", "print_json"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 

@@ -11,7 +11,7 @@ import click
 
 from ...protocol.envelope import ProtocolError, Unavailable
 from ...protocol.messages.capture import EventPage, EventRow, SessionEvents
-from .context import Cli, Failed, clean, complete, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, one_line, print_json
 
 POLL_S = 0.5
 TEXT_CHARS = 160
@@ -63,7 +63,8 @@ def print_row(row: EventRow) -> None:
     what = row.command or ", ".join(row.paths) or " ".join(row.text.split())
     tool = f" {row.tool}" if row.tool else ""
     outcome = f" [{row.outcome}]" if row.outcome else ""
-    click.echo(f"{row.at}  {row.host} {row.project or '-'} {row.kind}{tool}{outcome}  {clean(what)[:TEXT_CHARS]}")
+    head = f"{row.at}  {row.host} {row.project or '-'} {row.kind}{tool}{outcome}"
+    click.echo(f"{one_line(head)}  {one_line(what[:TEXT_CHARS])}")
 
 
 @click.command("spool")

@@ -16,7 +16,7 @@ from ...protocol.messages.capture import (
     Handoffs,
     Place,
 )
-from .context import Cli, Failed, clean, complete, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, one_line, print_json
 from .pages import here, project_option
 
 
@@ -40,10 +40,9 @@ def list_(cli: Cli, all_projects: bool, limit: int, project: str, as_json: bool)
         return
     for each in reply.items:
         kind = "auto" if each.automatic else "manual"
-        first = clean(each.summary.splitlines()[0] if each.summary else "")
-        click.echo(
-            f"{each.id}  {instant_of(each.at_ms)}  {each.state:9} {kind:6} {each.project:16} {each.from_agent}: {first[:100]}"
-        )
+        first = (each.summary.splitlines() or [""])[0]
+        whose = f"{each.id}  {instant_of(each.at_ms)}  {each.state:9} {kind:6} {each.project:16} {each.from_agent}"
+        click.echo(one_line(f"{whose}: {first[:100]}"))
     if not reply.items:
         click.echo(f"no handoffs{'' if all_projects else f' in project {reply.project.name}'}", err=True)
 

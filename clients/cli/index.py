@@ -13,7 +13,7 @@ from ...protocol.messages.control import Reload, Status
 from ...protocol.messages.index import Settle, Settled
 from ...protocol.messages.recall import WaitFor
 from ..process import temporary
-from .context import Cli, Failed, console, json_option, print_json
+from .context import Cli, Failed, console, json_option, one_line, print_json
 from .vaults import add_vaults
 
 POLL_S = 0.1
@@ -34,7 +34,7 @@ def index(cli: Cli, folder: str | None, text_only: bool, timeout_s: float, as_js
     """
     if folder is not None:
         for vault in add_vaults(cli, [folder]):
-            click.echo(f"watching {vault.path} as '{vault.name}'", err=True)
+            click.echo(one_line(f"watching {vault.path} as '{vault.name}'"), err=True)
     if not cli.config.vaults and not cli.paths.wiki.is_dir():
         raise Failed("no folder is watched: `recalld index FOLDER` or `recalld add FOLDER`")
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ import click
 
 from ...protocol.envelope import ProtocolError
 from ...protocol.version import VERSION
-from .context import Cli, Failed
+from .context import Cli, Failed, clean
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module beside this one, what it is for)
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.Abort:
         sys.exit(130)
     except (Failed, ProtocolError) as error:
-        click.echo(f"recalld: {error}", err=True)
+        click.echo(clean(f"recalld: {error}"), err=True)
         sys.exit(getattr(error, "exit_code", 1))
     except BrokenPipeError:
         # The reader of a pipe has gone (`recalld events | head`): nothing is wrong.

@@ -19,7 +19,7 @@ from ...protocol.messages.capture import (
     ReadPage,
     WritePage,
 )
-from .context import Cli, Failed, clean, complete, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, one_line, print_json
 
 PAGE_MS = 15_000
 
@@ -102,9 +102,8 @@ def write(
         )
     if not as_json:
         removed = f"; {reply.redacted} secrets removed" if reply.redacted else ""
-        click.echo(
-            f"{'created' if reply.created else 'wrote'} {reply.file} (project {reply.project.name}{removed})", err=True
-        )
+        done = "created" if reply.created else "wrote"
+        click.echo(one_line(f"{done} {reply.file} (project {reply.project.name}{removed})"), err=True)
 
 
 @page.command("rm")
@@ -120,9 +119,9 @@ def rm(cli: Cli, path: str, expect_hash: str, project: str, as_json: bool) -> No
     if as_json:
         print_json(complete(reply))
     elif reply.existed:
-        click.echo(f"removed {reply.path} (project {reply.project.name})", err=True)
+        click.echo(one_line(f"removed {reply.path} (project {reply.project.name})"), err=True)
     else:
-        click.echo(f"there was no page {reply.path} in project {reply.project.name}", err=True)
+        click.echo(one_line(f"there was no page {reply.path} in project {reply.project.name}"), err=True)
 
 
 @page.command("log")
@@ -139,6 +138,6 @@ def log(cli: Cli, path: str, limit: int, project: str, as_json: bool) -> None:
         print_json(complete(reply))
         return
     for version in reply.versions:
-        click.echo(f"{version.commit[:10]}  {version.at}  {clean(version.author)}: {clean(version.subject)}")
+        click.echo(one_line(f"{version.commit[:10]}  {version.at}  {version.author}: {version.subject}"))
     if not reply.versions:
         raise Failed(f"the wiki's history has no page {reply.path} in project {reply.project.name or '(none here)'}")

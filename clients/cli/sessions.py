@@ -17,7 +17,7 @@ from ...protocol.messages.capture import (
     SessionList,
     Sessions,
 )
-from .context import Cli, Failed, clean, complete, json_option, print_json
+from .context import Cli, Failed, clean, complete, json_option, one_line, print_json
 from .events import print_row
 from .pages import here
 
@@ -43,10 +43,9 @@ def list_(cli: Cli, limit: int, only_here: bool, as_json: bool) -> None:
         return
     for each in reply.items:
         state = "live" if not each.ended_ms else duration(each.last_ms - each.started_ms) or "0s"
-        title = clean(each.title) or "(nothing was asked)"
-        click.echo(
-            f"{instant_of(each.started_ms)}  {each.id}  {each.host:9} {each.project or '-':16} {state:>8}  {title}"
-        )
+        title = each.title or "(nothing was asked)"
+        where = f"{each.id}  {each.host:9} {each.project or '-':16}"
+        click.echo(one_line(f"{instant_of(each.started_ms)}  {where} {state:>8}  {title}"))
     if not reply.items:
         click.echo("no sessions yet: `recalld install AGENT` sets up an agent's hooks", err=True)
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ...protocol.messages.control import ActorStatus, Status
-from .context import Cli, console, json_option, print_json
+from .context import Cli, clean, console, json_option, print_json
 
 COLOURS = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "red"}
 
@@ -93,12 +93,15 @@ def last_error(status: Status) -> str:
 
 
 def _show(status: Status) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     out = console()
     health = f"[yellow]degraded: {', '.join(status.degraded)}[/]" if status.degraded else "[green]all well[/]"
     paused = ", indexing is paused" if status.paused else ""
-    out.print(f"recalld {status.version}: {health}{paused}, up {_span(status.uptime_s)}, data {status.data}")
+    out.print(
+        f"recalld {status.version}: {health}{paused}, up {_span(status.uptime_s)}, data {escape(clean(status.data))}"
+    )
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("process", "state", "pid", "up", "restarts", "lag", "memory", ""):
         table.add_column(column, justify="right" if column in ("pid", "restarts", "lag", "memory") else "left")
@@ -113,16 +116,18 @@ def _show(status: Status) -> None:
     for name, actor in status.actors.items():
         for key, queue in actor.vitals.queues.items():
             if queue.depth or queue.refused:
-                out.print(
-                    f"{name} {key}: {queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
-                )
+                figures = f"{queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
+                out.print(f"{name} {escape(clean(key))}: {figures}")
     if error := last_error(status):
-        out.print(f"[yellow]last error:[/] {error}")
+        out.print(f"[yellow]last error:[/] {escape(clean(error))}")
 
 
 def _row(actor: ActorStatus) -> tuple[str, ...]:
+    from rich.markup import escape
+
     colour = COLOURS.get(actor.state, "white")
     vitals = actor.vitals
+    doing = vitals.busy_op or (actor.why if actor.state in ("BACKOFF", "COOLING", "STOPPING") else "")
     return (
         f"[{colour}]{actor.state}[/]",
         str(actor.pid or ""),
@@ -130,7 +135,7 @@ def _row(actor: ActorStatus) -> tuple[str, ...]:
         str(actor.restarts),
         f"{vitals.lag_ms:.0f} ms",
         f"{vitals.rss_bytes / 1e6:.0f} MB",
-        f"[dim]{vitals.busy_op or (actor.why if actor.state in ('BACKOFF', 'COOLING', 'STOPPING') else '')}[/]",
+        f"[dim]{escape(clean(doing))}[/]",
     )
 
 

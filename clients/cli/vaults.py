@@ -14,7 +14,7 @@ from ...protocol.config import VaultConfig
 from ...protocol.envelope import ProtocolError
 from ...protocol.messages.control import Reload
 from ...protocol.runtime import make_private
-from .context import Cli, Failed, json_option, print_json
+from .context import Cli, Failed, json_option, one_line, print_json
 
 
 def add_vaults(cli: Cli, folders: Iterable[str]) -> list[VaultConfig]:
@@ -95,11 +95,11 @@ def add(cli: Cli, folder: str) -> None:
     """Watch FOLDER: its markdown notes become findable. A running daemon takes it up at once. Nothing in it is changed."""
     added = add_vaults(cli, [folder])
     if not added:
-        click.echo(f"{folder} is watched already", err=True)
+        click.echo(one_line(f"{folder} is watched already"), err=True)
         return
     running = cli.status(1000) is not None
     hint = "" if running else " (the daemon does not run: `recalld up`)"
-    click.echo(f"watching {added[0].path} as '{added[0].name}'{hint}", err=True)
+    click.echo(one_line(f"watching {added[0].path} as '{added[0].name}'{hint}"), err=True)
 
 
 @click.command("remove")
@@ -111,7 +111,7 @@ def remove(cli: Cli, folder: str) -> None:
     for vault in cli.config.vaults:
         if folder == vault.name or root == _real(vault.path):
             _edit(cli, drop=_real(vault.path))
-            click.echo(f"no longer watching {vault.path}", err=True)
+            click.echo(one_line(f"no longer watching {vault.path}"), err=True)
             return
     known = ", ".join(vault.name or vault.path for vault in cli.config.vaults) or "none"
     raise Failed(f"{folder} is not watched (watched: {known})")
@@ -132,4 +132,5 @@ def list_(cli: Cli, as_json: bool) -> None:
     if not rows:
         click.echo("no folder is watched: `recalld add FOLDER`", err=True)
     for row in rows:
-        click.echo(f"{row['name']}\t{row['path']}{'' if row['present'] else '  (not there now)'}")
+        there = "" if row["present"] else "  (not there now)"
+        click.echo(one_line(f"{row['name']}\t{row['path']}{there}"))

@@ -7,6 +7,7 @@ A line becomes a redacted event, is journalled and acknowledged; everything afte
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
 import time
@@ -68,7 +69,9 @@ IN_FLIGHT = 1024
 RETRY_AFTER_MS = 250
 SEEN_IDS = 65_536
 """Ids of recent events: one that comes again within these is acknowledged without being journalled."""
-TICK_S = 20.0
+COUNT_S = 2.0
+TICK_COUNTS = 10
+"""Looks for sessions that are over: every so many counts, 20 s."""
 TAKE_UP_S = 1.0
 RECENT = 10
 """Lines that status shows of what happened here."""
@@ -88,7 +91,7 @@ class Ingest:
         self.journal = Journal(env.paths.journal)
         self.wiki = Wiki(env.paths.wiki)
         self.index = PageIndex(db, env.paths.wiki, lambda: env.config)
-        self.recorder = Recorder(db, self.journal, self._due)
+        self.recorder = Recorder(db, self.journal, lambda work: self.finisher.due(work))
         self.finisher = Finisher(db, self.wiki, self.index, self.recorder)
         self.pages = WikiPages(db, self.wiki, self.index)
         self.briefer = Briefer(db, self.wiki, self.recorder, self.index.root)
@@ -321,9 +324,6 @@ class Ingest:
 
     # -- ends that nobody sends
 
-    def _due(self, work: list[Any]) -> None:
-        self.finisher.due(work)
-
     def _end_replaced(self, event: Event) -> None:
         """Remember who is live, and end whom the start of another session in the same place shows to be over."""
         now = now_ms()
@@ -342,15 +342,20 @@ class Ingest:
                 self.recorder.put_nowait(ledger.Happened(event=end), _nobody_waits)
 
     async def _tick(self) -> None:
-        while True:
-            await anyio.sleep(TICK_S)
+        counted = -1
+        for tick in itertools.count(1):
+            await anyio.sleep(COUNT_S)
             try:
-                await self.end_overdue()
+                if counted != self.recorder.applied_seq:
+                    counted = self.recorder.applied_seq
+                    await self._count()
+                if tick % TICK_COUNTS == 0:
+                    await self.end_overdue()
             except ProtocolError as error:
                 log.info("looking for sessions that are over waits: %s", error.text)
 
     async def end_overdue(self) -> None:
-        """End sessions that have been idle too long, expire old handoffs, bring the figures up to date."""
+        """End sessions that have been idle too long, expire old handoffs."""
         capture = self.env.config.capture
         now = now_ms()
         live = await self.db.read(captured.live_sessions)
@@ -359,7 +364,6 @@ class Ingest:
             self._live.pop(session.id, None)
         for key in await self.db.read(captured.expire_handoffs, now, capture.handoff_expire_days):
             await self.recorder.put_durable(ledger.HandedOff(op="expire", at_ms=now, id=key))
-        await self._count()
 
     async def _count(self) -> None:
         self._counts = await self.db.read(captured.counts)

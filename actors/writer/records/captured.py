@@ -132,10 +132,9 @@ def known_ids(conn: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
 
 
 def counts(conn: sqlite3.Connection) -> dict[str, int]:
-    """Figures for status: stored events, live sessions, open handoffs."""
+    """Figures for status: live sessions, open handoffs."""
     one = conn.execute
     return {
-        "events_stored": one("SELECT count(*) FROM events").fetchone()[0],
         "sessions_live": one("SELECT count(*) FROM sessions WHERE ended_ms = 0").fetchone()[0],
         "handoffs_open": one("SELECT count(*) FROM handoffs WHERE state IN ('open', 'offered')").fetchone()[0],
     }

@@ -125,9 +125,11 @@ def _assigned(match: re.Match[str]) -> tuple[int, int] | None:
     if before and before.group().lower() in _POSITION_BEFORE and not name.startswith(("sec", "cred")):
         return None
     if not match["q"]:
-        if "_" in value and value.replace("_", "").isalpha() and (value.islower() or sep.startswith("==")):
+        if "_" in value and value.replace("_", "").isalpha() and any(core in low for core in CORES):
             return None  # the name of another variable
-        if value[0] in "[{(" or (value.isdigit() and len(value) < 9):
+        if compiled(r"[a-zA-Z_]\w*(?:\.\w+)*[\[(]").match(value) and not _dense(value):
+            return None  # an expression
+        if value[0] in "[{(" or (len(value) < 9 and compiled(r"[0-9.,/]+$").match(value)):
             return None
         prose = sep == ":" and text[match.end("sep") : match.end("sep") + 1] in " \t"
         if value.isalpha() and (len(value) < 8 or (prose and value.islower() and len(value) < 20)):
@@ -186,7 +188,7 @@ def _random(value: str, *, told: bool, password: bool) -> bool:
     if told and password:
         return bool(digits) and digits < len(value) and len(value) >= 6 and "/" not in value
     words = compiled(r"[-_./+=~]").split(value)
-    if all(word.isalpha() or word.isdigit() or not word for word in words):
+    if all(compiled(r"[A-Za-z]{0,24}[0-9]{0,4}$|[0-9]+$").match(word) for word in words):
         return False  # a name, a path, a version: every part is one word or number
     upper, lower = any(map(str.isupper, value)), any(map(str.islower, value))
     return len(value) >= 16 and _dense(value) and (told or (upper and lower and digits > 1 and "/" not in value[:2]))
@@ -232,7 +234,7 @@ def _header(match: re.Match[str]) -> tuple[int, int] | None:
     value = match["s"]
     if not match["scheme"] and (len(value) < 8 or value.rstrip(".,;:").lower() in _PLAIN_WORDS):
         return None
-    return None if compiled(_REFERENCE).match(value) else match.span("s")
+    return None if compiled(r"(?i)authorization[.\[(]|" + _REFERENCE).match(value) else match.span("s")
 
 
 def _url(match: re.Match[str]) -> tuple[int, int] | None:

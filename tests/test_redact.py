@@ -91,6 +91,7 @@ SECRETS: dict[str, st.SearchStrategy[tuple[str, str]]] = {
     "sshpass": joined("sshpass -p '", token(ALNUM, 8), "' ssh h"),
     "netrc": joined("machine h login me password ", PASSWORD),
     "env key": joined("STRANGE_VENDOR_KEY=", token(ALNUM, 16)),
+    "words": joined("SECRET=", st.lists(st.text("bdfghj", min_size=4, max_size=6), min_size=3, max_size=4).map("_".join)),
     "told": joined("the password is ", token(ALNUM, 10)),
     "near": joined("use this access token: `", token(ALNUM, 40).map(lambda text: "Ab3" + text), "`"),
     "private": joined("<private>", st.text(ALNUM + " \n", min_size=12).map(lambda text: "zq7" + text), "</private>"),
@@ -204,6 +205,9 @@ STAY = [
     "if token == expected_token:", "def get_token(self) -> str:", "credentials: include", "cookie: chocolate chips",
     "--max-tokens 4000 --tokenizer path/to/tokenizer", "--no-password", "author: me", "2026-11-30T09:00:00.000Z",
     "src/auth/token_service.py:120: error", "secret_name: db-creds", "password_field: user_pw", "authorization: required",
+    "def batches(size: int, tokens: int = BATCH_TOKENS) -> list[int]:", "added_tokens: list[_Special]", "token = token[:-1]",
+    "TOKENS_PER_WORD = 1.3", "tokens: 91/101, 88/101", "authorization = authorization.split(':')",
+    "max_tokens=256,  # of all-MiniLM-L6-v2", "secret = text[where[0] : where[1]]",
     "class TokenBucket(object): pass", "key: value", "api.tokens.list()",
     "1//2 == 0", "<privateKey>", "test_password_reset PASSED",
 ]  # fmt: skip

@@ -6,9 +6,10 @@ A ``View`` is what one question is answered from: the notes that are current now
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -56,13 +57,17 @@ class View:
         to and from all of them follow.
         """
         names: set[str] = set()
+        empty = not self.cards  # a first load: every link is looked at anyway
         for note in gone:
             names |= self._forget(note)
             self.notes.drop(note)
         fresh: list[int] = []
         for row in rows:
-            names |= self._forget(row.card.id)
-            names |= self._file(row)
+            if not empty:
+                names |= self._forget(row.card.id)
+            self._file(row)
+            if not empty:
+                names |= _names_of(row.card)
             fresh.append(row.card.id)
         sources = {source for name in names for source in self._sources.get(name, ())}
         answers: dict[tuple[int, str], Answer] = {}
@@ -91,8 +96,8 @@ class View:
         card = self.cards.get(source)
         return card is not None and self._resolver.resolve(card.vault_id, card.path, link) == Resolved(target)
 
-    def _file(self, row: NoteRow) -> set[str]:
-        """Take in a note whose links are not resolved yet; the names by which links may mean it."""
+    def _file(self, row: NoteRow) -> None:
+        """Take in a note whose links are not resolved yet."""
         card = row.card
         vault = self.vaults.get(card.vault_id)
         if vault is not None and vault.kind == "wiki" and not card.project and "/" in card.path:
@@ -100,13 +105,22 @@ class View:
             card = msgspec.structs.replace(card, project=sys.intern(card.path.partition("/")[0]))
         self.notes.put(card)
         self._resolver.add(card)
-        pairs = dict.fromkeys((link.kind, link.target) for link in row.links if link.target)
-        if pairs:
-            self._written[card.id] = tuple(sys.intern(part) for pair in pairs for part in pair)
-        for _, target in pairs:
-            for name in _names_meant(target):
-                self._sources.setdefault(name, set()).add(card.id)
-        return _names_of(card)
+        written: list[str] = []
+        seen: set[tuple[str, str]] = set()
+        for link in row.links:
+            pair = (link.kind, link.target)
+            if not link.target or pair in seen:
+                continue
+            seen.add(pair)
+            written += (sys.intern(link.kind), sys.intern(link.target))
+            for name in _names_meant(link.target):
+                sources = self._sources.get(name)
+                if sources is None:
+                    self._sources[name] = {card.id}
+                else:
+                    sources.add(card.id)
+        if written:
+            self._written[card.id] = tuple(written)
 
     def _forget(self, note: int) -> set[str]:
         """Take out what ``_file`` put in, but for the card; the names by which links meant the note."""
@@ -176,9 +190,10 @@ def _names_of(card: NoteCard) -> set[str]:
     return {key(stem), key(card.title), *map(key, card.aliases)}
 
 
-def _names_meant(target: str) -> Iterator[str]:
+@functools.lru_cache(maxsize=8192)
+def _names_meant(target: str) -> tuple[str, ...]:
     """Keys of the names that a link with this target may mean."""
     bare = without_suffix(target).strip("/")
-    yield key(bare.rpartition("/")[2])
-    if "/" in bare:
-        yield key(bare)  # a title or alias may hold a slash
+    name = key(bare.rpartition("/")[2])
+    # A title or alias may hold a slash.
+    return (name, key(bare)) if "/" in bare else (name,)

@@ -113,7 +113,12 @@ class Live:
         replaced = self._generation != self.reader.generation
         if self.absent or replaced or revision < self.view.revision or _is_wasteful(self.view):
             fresh = View()
-            load_notes(conn, fresh)
+            # Nothing that a load makes is garbage, and looking for some would take a fifth of its time.
+            gc.disable()
+            try:
+                load_notes(conn, fresh)
+            finally:
+                gc.enable()
             self._generation = self.reader.generation
             self.view, self.absent = fresh, ""
             self._announce()

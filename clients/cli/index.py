@@ -17,6 +17,7 @@ from .context import Cli, Failed, console, json_option, one_line, print_json
 from .vaults import add_vaults
 
 POLL_S = 0.1
+TOLD_S = 5.0
 
 
 @click.command("index")
@@ -79,6 +80,7 @@ def settle(cli: Cli, *, text_only: bool, timeout_s: float, show: bool) -> dict[s
             _pause(deadline, f"{settled.pending_vectors} passages wait for their vectors")
     with contextlib.suppress(ProtocolError):
         cli.ask("query", WaitFor(settled.revision), 10_000)
+    status = _told_of(cli, settled.revision)
     return {
         "notes": int(_figure(status, "writer", "notes")),
         "chunks": int(_figure(status, "writer", "chunks")),
@@ -88,6 +90,16 @@ def settle(cli: Cli, *, text_only: bool, timeout_s: float, show: bool) -> dict[s
         "revision": settled.revision,
         "problem": problem,
     }
+
+
+def _told_of(cli: Cli, revision: int) -> Status:
+    """The first status whose figures know of ``revision``: the writer tells of itself once a second."""
+    deadline = time.monotonic() + TOLD_S
+    while True:
+        status = cli.need_daemon()
+        if _figure(status, "writer", "revision") >= revision or time.monotonic() > deadline:
+            return status
+        time.sleep(POLL_S)
 
 
 def _no_vectors(cli: Cli, status: Status) -> str:

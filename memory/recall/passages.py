@@ -23,8 +23,12 @@ from .types import Catalog, Evidence
 
 QUOTE_CHARS = 240
 """Longest quote: a whole note is not a citation."""
+LOOKED_INTO = 3
+"""Passages of a note that are read sentence by sentence."""
 SHINGLE = 5
 """Words per shingle when texts are compared."""
+LENGTHS_ALIKE = 0.8
+MANY_LINES = 8
 MIN_SHINGLES = 8
 """Shorter texts are near-duplicates only when they are equal."""
 
@@ -86,18 +90,18 @@ def present(
     The first ``k`` hits with their passages. ``texts`` maps note ids to all passages of that note; candidates without texts
     (removed since) are left out, near-duplicates are listed in ``also`` of the first of them.
     """
-    kept: list[tuple[Candidate, set[tuple[str, ...]]]] = []
+    kept: list[tuple[Candidate, _Body]] = []
     also: dict[int, list[int]] = {}
     for candidate in ranking.candidates:
         passages = texts.get(candidate.note_id)
         if not passages:
             continue
-        marks = _shingles("\n".join(passage.text for passage in passages))
-        twin = next((first for first, seen in kept if _alike(seen, marks) >= params.near_duplicate), None)
+        body = _Body("\n".join(passage.text for passage in passages))
+        twin = next((first for first, seen in kept if seen.like(body) >= params.near_duplicate), None)
         if twin is not None and not _replaced(candidate, twin):
             also.setdefault(twin.note_id, []).append(candidate.note_id)
         elif len(kept) < k:
-            kept.append((candidate, marks))
+            kept.append((candidate, body))
     return tuple(
         Presented(
             candidate=msgspec.structs.replace(candidate, also=tuple(also.get(candidate.note_id, ()))),
@@ -126,6 +130,7 @@ def choose(
         params,
         catalog,
     )
+    passages = _promising(passages, cosines, evidence)
     best: tuple[float, PassageText, int, list[tuple[int, int]], list[float]] | None = None
     for passage in passages:
         spans = [span for span in sentences(passage.text) if not _is_heading(passage.text[slice(*span)])]
@@ -157,6 +162,22 @@ def choose(
         quote=passage.text[first:last][:QUOTE_CHARS],
         score=score,
     )
+
+
+def _promising(
+    passages: Sequence[PassageText], cosines: Mapping[tuple[int, int, int], float], evidence: Evidence
+) -> Sequence[PassageText]:
+    """The passages of a long note whose sentences are worth reading: those with the question's words or meaning."""
+    if len(passages) <= LOOKED_INTO:
+        return passages
+    nearest: dict[int, float] = {}
+    for (chunk, _, _), cosine in cosines.items():
+        nearest[chunk] = max(cosine, nearest.get(chunk, 0.0))
+    matches = evidence.text.scores.values() if evidence.text is not None else ()
+    words = {p.chunk_id: sum(found.get(p.chunk_id, 0.0) for found in matches) for p in passages}
+    most = max(words.values()) or 1.0
+    worth = {p.chunk_id: nearest.get(p.chunk_id, 0.0) + 0.5 * words[p.chunk_id] / most for p in passages}
+    return sorted(passages, key=lambda p: (-worth[p.chunk_id], p.line_from))[:LOOKED_INTO]
 
 
 def _cosines(question: Question, note: int, evidence: Evidence) -> dict[tuple[int, int, int], float]:
@@ -253,15 +274,33 @@ def _is_heading(text: str) -> bool:
     return text.lstrip().startswith("#") and "\n" not in text.strip() and text.lstrip().lstrip("#").startswith(" ")
 
 
-def _shingles(text: str) -> set[tuple[str, ...]]:
-    words = _WORD.findall(fold(text))
-    return {tuple(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)} or {tuple(words)}
+class _Body:
+    """The text of a note, for comparison: its shingles are made when a text of about the same length comes along."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = frozenset(text.splitlines())
+        self._shingles: set[tuple[str, ...]] | None = None
 
-def _alike(one: set[tuple[str, ...]], other: set[tuple[str, ...]]) -> float:
-    if min(len(one), len(other)) < MIN_SHINGLES:
-        return float(one == other)
-    return len(one & other) / len(one | other)
+    def like(self, other: _Body) -> float:
+        """Jaccard similarity of shingles, 0…1; 0 without looking for lengths that rule a likeness of 0.8 out."""
+        short, long = sorted((len(self.text), len(other.text)))
+        if short < LENGTHS_ALIKE * long:
+            return 0.0
+        lines, theirs = self.lines, other.lines
+        # A copy with changes still has most of its lines; comparing those costs a tenth.
+        if min(len(lines), len(theirs)) >= MANY_LINES and len(lines & theirs) * 2 < len(lines | theirs):
+            return 0.0
+        one, two = self.shingles(), other.shingles()
+        if min(len(one), len(two)) < MIN_SHINGLES:
+            return float(one == two)
+        return len(one & two) / len(one | two)
+
+    def shingles(self) -> set[tuple[str, ...]]:
+        if self._shingles is None:
+            words = _WORD.findall(fold(self.text))
+            self._shingles = {tuple(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)} or {tuple(words)}
+        return self._shingles
 
 
 def _replaced(candidate: Candidate, twin: Candidate) -> bool:

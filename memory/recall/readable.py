@@ -23,7 +23,9 @@ def readable(text: str) -> str:
         text = _LINK.sub(r"\1", text)
     if "#" in text:
         text = _HEADING.sub("", text)
-    return _EMPHASIS.sub(r"\2", text)
+    if any(mark in text for mark in "*_~="):
+        text = _EMPHASIS.sub(r"\2", text)
+    return text
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -53,4 +53,4 @@ $(VENV)/installed-dev: pyproject.toml requirements-dev.lock
 	@touch $@ $(VENV)/installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .pythons build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

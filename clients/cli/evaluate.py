@@ -181,7 +181,7 @@ def calibrate(cli: Cli, folder: str, per_class: int, seed: int, as_json: bool) -
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(msgspec.json.format(msgspec.json.encode(model)))
         _reload(cli)
-    report = {
+    report: dict[str, Any] = {
         "file": str(target),
         "threshold_before": 0.5,
         "threshold": round(threshold, 4),

@@ -40,6 +40,16 @@ async def test_an_acknowledged_event_is_in_the_journal_and_soon_in_the_index(sho
         assert page.items == () or page.items[0].command == "make test"
 
 
+async def test_a_caller_reads_what_it_sent(short_tmp: Path) -> None:
+    """Acknowledged, then asked for at once: it is there, though the index takes entries in batches."""
+    async with running(short_tmp) as rig:
+        root = rig.checkout()
+        for number in range(10):
+            await rig.send(prompt(f"session-{number}", root, f"Request {number}", FIRST_MS + number * 10_000))
+            listed = await rig.ingest.desk.list_sessions(SessionList())
+            assert len(listed.items) == number + 1
+
+
 async def test_one_event_through_two_configurations_is_stored_once(short_tmp: Path) -> None:
     """A call id tells them apart; without one, place, kind and text within two seconds do."""
     async with running(short_tmp) as rig:

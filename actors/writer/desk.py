@@ -111,6 +111,7 @@ class Desk:
 
     async def list_handoffs(self, message: HandoffList) -> Handoffs:
         """Handoffs of this place's project, or of all; open ones first."""
+        await self._in.recorder.catch_up()
         project = await self._in.places.of(message.place)
         name = None if message.all_projects else project.name
         items = await self._in.db.read(captured.list_handoffs, name, max(1, min(message.limit, MAX_LIST)))
@@ -133,12 +134,14 @@ class Desk:
 
     async def list_sessions(self, message: SessionList) -> Sessions:
         """The newest sessions, of one project or of all."""
+        await self._in.recorder.catch_up()
         name = None if message.all_projects else (await self._in.places.of(message.place)).name
         found = await self._in.db.read(captured.list_sessions, name, max(1, min(message.limit, MAX_LIST)))
         return Sessions(items=tuple(info_of(each) for each in found))
 
     async def list_events(self, message: SessionEvents) -> EventPage:
         """Raw events of a session, or of all after a seq; with ``query`` those that match."""
+        await self._in.recorder.catch_up()
         key = message.session
         if not key and message.after_seq < 0:
             project = await self._in.places.of(message.place)
@@ -160,6 +163,7 @@ class Desk:
 
     async def end(self, message: EndSession) -> Ok:
         """End a session by hand. Raises Invalid when there is none; ending one that has ended changes nothing."""
+        await self._in.recorder.catch_up()
         session = await self._in.db.read(captured.get_session, message.session)
         if session is None:
             raise Invalid(f"there is no session '{message.session}': see `recalld session list`")

@@ -120,7 +120,8 @@ class Finisher:
         data = text.encode("utf-8", "replace")
         result = await self._wiki.write(path, data, f"session {path}", Expect())
         if isinstance(result, Refused):
-            log.info("%s was edited by a person: their version stays", path)
+            # Not by its path, which is made of the first prompt: a log is not purged.
+            log.info("the page of session %s was edited by a person: their version stays", session.id)
             return path, session.page_hash
         await self._index.put(path, data, result.stat)
         return path, result.hash

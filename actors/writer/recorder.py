@@ -39,6 +39,8 @@ LIMIT = 8192
 """Durable entries that may wait for the index: a second's work. Beyond it stage one waits, and then callers are refused."""
 REPLAY_CHUNK = 2000
 RETRY_S = 0.5
+FRESH_STEPS, FRESH_STEP_S = 40, 0.005
+"""A caller waits at most 0.2 s for what was acknowledged before it asked."""
 LINGER_S = 0.03
 """How long entries that nobody waits for are gathered before they go into the index."""
 
@@ -137,6 +139,15 @@ class Recorder:
         """Return when everything that was put before is applied."""
         self._urgent.set()
         await self._idle.wait()
+
+    async def catch_up(self) -> None:
+        """Return when what is durable now is in the index, or after FRESH_STEPS steps: a caller reads what it sent."""
+        target = self._journal.last_seq
+        for _ in range(FRESH_STEPS):
+            if self.applied_seq >= target:
+                return
+            self._urgent.set()
+            await anyio.sleep(FRESH_STEP_S)
 
     async def replay(self) -> int:
         """Apply what the journal has and the index has not: after a crash, a fresh database, or a swap. Returns how much."""

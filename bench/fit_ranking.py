@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import generated
 from suite import Asker, daemon, note_id, questions
 
-FALSE_ABSTAIN = {"named": 0.04, "unnamed": 0.015}
+FALSE_ABSTAIN = {"named": 0.05, "unnamed": 0.015}
 """Shares of answerable generated questions that the model may turn away."""
 GRID: dict[str, tuple[float, ...]] = {
     "dense_note": (0.3, 0.9), "dense_chunk": (0.0, 0.4), "dense_floor": (0.0, 0.2), "text_weight": (0.25, 1.0),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-LIMIT_MS = 180
+LIMIT_MS = 170
 """From the process's start to the agent going on: 200 ms less what a fork and an exit take."""
-BRIEF_LIMIT_MS = 228
+BRIEF_LIMIT_MS = 222
 STDIN_MS = 90
 ACK_MS = 110
 """When the acknowledgement is waited for no longer: leaves time to redact and spool."""

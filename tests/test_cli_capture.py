@@ -29,8 +29,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     (root / ".git").mkdir(parents=True)
     (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     daemon.start()
-    lines = [prompt("session-one", root, "Why does the gear slip?"), ran("session-one", root, "make test", at_ms=FIRST_MS + 1000),
-             ended("session-one", root, FIRST_MS + 2000)]  # fmt: skip
+    lines = [
+        prompt("session-one", root, "Why does the gear slip?"),
+        ran("session-one", root, "make test", at_ms=FIRST_MS + 1000),
+        ended("session-one", root, FIRST_MS + 2000),
+        prompt("session-two", folder / "elsewhere", "Forget this", FIRST_MS + 3000),
+    ]
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(daemon.paths.socket("events")))
         answers = client.makefile("rb")
@@ -58,8 +62,9 @@ def as_json(daemon: Daemon, *arguments: str, given: str = "") -> Any:
 
 def test_sessions(daemon: Daemon) -> None:
     """Listed, shown as page and as events."""
-    [listed] = as_json(daemon, "session", "list", "--here")
-    assert (listed["id"], listed["project"]) == ("session-one", "acme-widgets")
+    listed = {each["id"]: each["project"] for each in as_json(daemon, "session", "list", "--here")}
+    assert listed["session-one"] == "acme-widgets"
+    assert "session-two" not in listed
     assert "# Why does the gear slip?" in recalld(daemon, "session", "show", "session-one")
     assert "make test" in recalld(daemon, "session", "show", "session-one", "--events")
     assert "no session" in recalld(daemon, "session", "show", "nonsense", code=1)
@@ -78,7 +83,7 @@ def test_pages(daemon: Daemon) -> None:
 def test_handoffs_and_briefing(daemon: Daemon) -> None:
     """One by rule, one by hand; the briefing shows the manual one; claimed once, then gone."""
     made = as_json(daemon, "handoff", "new", "Grease the gear", "--next", "buy grease")
-    assert {each["state"] for each in as_json(daemon, "handoff", "list")} == {"open"}
+    assert "open" in {each["state"] for each in as_json(daemon, "handoff", "list")}
     assert "Grease the gear" in recalld(daemon, "brief", "--host", "codex")
     assert "buy grease" in recalld(daemon, "handoff", "show", made["id"])
     assert as_json(daemon, "handoff", "accept", made["id"])["state"] == "accepted"
@@ -109,6 +114,6 @@ def test_import(daemon: Daemon) -> None:
 
 def test_purge(daemon: Daemon) -> None:
     """Gone everywhere, and the report says from where."""
-    report = as_json(daemon, "session", "purge", "session-one", "--yes")
+    report = as_json(daemon, "session", "purge", "session-two", "--yes")
     assert report["journal"].endswith("entries")
-    assert "session-one" not in recalld(daemon, "session", "list")
+    assert "session-two" not in recalld(daemon, "session", "list")

@@ -14,7 +14,8 @@ _TAG = re.compile(r"#(?=[\d_/-]*[^\W\d_])([\w/-]{1,100})")
 _BEFORE_TAG = frozenset(" \t\n(,;>[")
 _HEX_COLOUR = re.compile(r"(?=[a-f]*\d)[0-9a-f]{3}(?:[0-9a-f]{3}){0,1}")
 _CAPITAL = "A-ZÀ-ÖØ-ÞĀĂĄĆČĎĐĒĖĘĚĞĪĮİŁŃŇŌŐŘŚŞŠŤŪŮŰŹŻŽΑ-ΡΣ-ΫА-ЯЁІЇЄҐ"
-_NAME = re.compile(rf"[{_CAPITAL}][\w'’-]*(?: [{_CAPITAL}][\w'’.-]*\w)+(?!\w)")
+# Bounded, so that a line of capitals (base64, a table of codes) costs no more than any other text of its length.
+_NAME = re.compile(rf"[{_CAPITAL}][\w'’-]{{0,40}}(?: [{_CAPITAL}][\w'’.-]{{0,40}}\w){{1,7}}(?!\w)")
 
 
 def tags(masked: str) -> list[str]:

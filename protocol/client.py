@@ -77,10 +77,10 @@ class Peer:
         try:
             with anyio.fail_after(budget_ms / 1000):
                 started = time.monotonic()
-                writer = await self._connected()
+                writer = await self._open_for_more()
                 left_ms = budget_ms - int((time.monotonic() - started) * 1000)
-                call_id, future = self._register()
                 raw = msgspec.Raw(encode(body))
+                call_id, future = self._register()
                 writer.write(pack(Call(call_id, max(1, left_ms), trace or new_trace(), raw)))
                 await writer.drain()
                 return await future
@@ -99,7 +99,7 @@ class Peer:
         """Send without waiting for an answer. Raises Unavailable when the peer cannot be reached in ``budget_ms``."""
         try:
             with anyio.fail_after(budget_ms / 1000):
-                writer = await self._connected()
+                writer = await self._open_for_more()
                 raw = msgspec.Raw(encode(body))
                 writer.write(pack(Cast(trace or new_trace(), raw)))
                 await writer.drain()
@@ -113,7 +113,7 @@ class Peer:
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()
-            with anyio.move_on_after(1, shield=True), contextlib.suppress(asyncio.CancelledError):
+            with anyio.move_on_after(1, shield=True):
                 await asyncio.wait([listening])
         self._drop("the connection was closed")
 
@@ -124,6 +124,19 @@ class Peer:
         future: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
         self._pending[call_id] = future
         return call_id, future
+
+    async def _open_for_more(self) -> asyncio.StreamWriter:
+        """
+        The connection, when the other side takes what was written before.
+
+        A call whose budget ends leaves its bytes in the buffer: without waiting here first, callers of a process that hangs
+        would fill memory with calls that nobody waits for any more.
+        """
+        while True:
+            writer = await self._connected()
+            await writer.drain()
+            if not writer.is_closing():
+                return writer
 
     async def _connected(self) -> asyncio.StreamWriter:
         if self._writer is not None and not self._writer.is_closing():

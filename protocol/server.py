@@ -25,6 +25,7 @@ from .envelope import (
     Call,
     Cancel,
     Cast,
+    Code,
     Fail,
     Hello,
     Overloaded,
@@ -45,6 +46,7 @@ OUTBOX_BYTES = 32 * 1024 * 1024
 STALLED_S = 10.0
 """A caller that has not taken a byte for this long while its outbox is full is disconnected."""
 HELLO_S = 10.0
+MAX_ERROR_CHARS = 2000
 MAX_CONNECTIONS = 1024
 
 log = logging.getLogger("recalld.protocol")
@@ -104,7 +106,7 @@ class Server:
             return
         outbox = Outbox(writer)
         try:
-            await self._greet(reader, outbox)
+            await self._greet(reader, writer)
             async with anyio.create_task_group() as group:
                 group.start_soon(outbox.run)
                 await self._read(reader, outbox, group)
@@ -117,18 +119,21 @@ class Server:
             if group_error.split((OSError, BadFrame, Stalled))[1] is not None:
                 raise
             log.info("%s: a connection ended: %s", self._name, group_error.exceptions[0])
+            if group_error.split(Stalled)[0] is not None:
+                # Closing would wait until the last byte is taken, and keep descriptor and buffer until then.
+                writer.transport.abort()
         finally:
             self._connections -= 1
             writer.close()
 
-    async def _greet(self, reader: asyncio.StreamReader, outbox: Outbox) -> None:
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with anyio.fail_after(HELLO_S):
             first = await read_envelope(reader, cap=64 * 1024)
         if first is None:
             raise ConnectionResetError
         if not isinstance(first, Hello):
             raise BadFrame("the first frame is not a greeting")
-        outbox.put_nowait(pack(Hello(WIRE, self._name, os.getpid())))
+        writer.write(pack(Hello(WIRE, self._name, os.getpid())))  # also to another version: it says so to its user
         if first.wire != WIRE:
             raise BadFrame(f"{first.role} speaks wire {first.wire}, this side {WIRE}: update and restart both")
 
@@ -174,23 +179,24 @@ class Server:
 
     async def _answer(self, call: Call) -> bytes:
         if call.budget_ms <= 0:
-            return pack(Fail(call.id, "invalid", "a call needs a budget"))
+            return _failed(call, "invalid", "a call needs a budget")
         try:
             body = self._decode(call.body)
         except msgspec.MsgspecError as error:
-            return pack(Fail(call.id, "invalid", f"{self._name} does not understand this: {error}"))
+            return _failed(call, "invalid", f"{self._name} does not understand this: {error}")
         try:
             with anyio.fail_after(call.budget_ms / 1000):
                 reply = await self._handlers[type(body)](body)
             return pack(Reply(call.id, msgspec.Raw(encode(reply))))
+        except BadFrame as error:
+            return _failed(call, "invalid", f"the answer to {type(body).__name__} is too large: {error.text}")
         except ProtocolError as error:
-            return pack(Fail(call.id, error.code, error.text, error.retry_after_ms))
+            return _failed(call, error.code, error.text, error.retry_after_ms)
         except TimeoutError:
-            return pack(Fail(call.id, "timeout", f"{type(body).__name__} was not done within {call.budget_ms} ms"))
+            return _failed(call, "timeout", f"{type(body).__name__} was not done within {call.budget_ms} ms")
         except Exception as error:
             log.exception("%s failed", type(body).__name__, extra={"trace": call.trace})
-            text = f"{type(body).__name__} failed: {type(error).__name__}: {error}"
-            return pack(Fail(call.id, "internal", text[:2000]))
+            return _failed(call, "internal", f"{type(body).__name__} failed: {type(error).__name__}: {error}")
 
     async def _cast(self, cast: Cast) -> None:
         try:
@@ -204,6 +210,12 @@ class Server:
             log.exception("%s: a cast failed", self._name, extra={"trace": cast.trace})
         finally:
             self._running -= 1
+
+
+def _failed(call: Call, code: Code, text: str, retry_after_ms: int = 0) -> bytes:
+    """The frame of a failure; never one that cannot be sent (a text may quote a file's name, or a whole document)."""
+    sendable = text[:MAX_ERROR_CHARS].encode(errors="backslashreplace").decode()
+    return pack(Fail(call.id, code, sendable, retry_after_ms))
 
 
 class Stalled(Exception):

@@ -39,7 +39,7 @@ from recalld.protocol.messages import (
     decode_control,
 )
 from recalld.protocol.messages.common import Message, Ok
-from recalld.protocol.messages.control import GetStatus, Reload, RestartActor, SetPaused, StopAll
+from recalld.protocol.messages.control import GetStatus, Reload, RestartActor, SetPaused, Status, StopAll
 from recalld.protocol.server import MAX_CONNECTIONS, Handler, Server
 from recalld.protocol.version import WIRE
 
@@ -64,6 +64,11 @@ class Gate:
 
 async def done(_: Message) -> Ok:
     return Ok()
+
+
+def status(text: str) -> Status:
+    """A reply with a text of any size."""
+    return Status(version=text, pid=1, uptime_s=0.0, data="", runtime="", actors={}, degraded=(), last_error="")
 
 
 @contextlib.asynccontextmanager
@@ -327,6 +332,96 @@ async def test_a_caller_that_does_not_read_does_not_stop_others(path: Path) -> N
         writer.write(b"".join(framing.pack(Call(n, 5000, "t", body)) for n in range(1, 2000)))
         assert Ok() == await anyio.to_thread.run_sync(lambda: ask_sync(path, GetStatus(), budget_ms=10_000))
         writer.close()
+
+
+async def test_a_caller_that_never_reads_is_cut_off_for_good(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its descriptor and what was written for it are given back, though it stays connected and takes nothing."""
+    monkeypatch.setattr("recalld.protocol.server.STALLED_S", 0.1)
+
+    async def much(_: Message) -> Status:
+        return status("x" * 10_000_000)
+
+    transports: list[asyncio.BaseTransport] = []
+    streams = sockets.streams
+
+    async def noted(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await streams(connection)
+        transports.append(writer.transport)
+        return reader, writer
+
+    monkeypatch.setattr(sockets, "streams", noted)
+    async with serving(path, Reload=much):
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(os.fspath(path))
+            body = msgspec.Raw(encode(Reload()))
+            deaf.sendall(framing.pack(Hello(WIRE, "deaf", 1)) + framing.pack(Call(1, 60_000, "t", body)))
+            with anyio.fail_after(10):
+                while not transports or transports[0].get_extra_info("socket").fileno() >= 0:
+                    await anyio.sleep(0.01)  # noqa: ASYNC110 - nothing tells when a transport has let go
+
+
+async def test_another_version_is_told_of_ours(path: Path) -> None:
+    """Who speaks another wire learns it from the greeting, and can tell a person to restart the daemon."""
+    async with serving(path):
+        reader, writer = await asyncio.open_unix_connection(os.fspath(path))
+        writer.write(framing.pack(Hello(WIRE + 1, "x", 1)))
+        greeting = await framing.read_envelope(reader)
+        assert isinstance(greeting, Hello)
+        assert greeting.wire == WIRE
+        writer.close()
+
+
+async def test_an_error_that_names_a_strange_file_reaches_the_caller(path: Path) -> None:
+    """A name that is not UTF-8 cannot be sent; its error arrives all the same, and the server goes on."""
+
+    async def fail(_: Message) -> Ok:
+        raise Conflict("caf\udce9.md changed")
+
+    async with serving(path, Reload=fail):
+        peer = Peer(path, "test")
+        with pytest.raises(Conflict, match="caf"):
+            await peer.ask(Reload(), budget_ms=5000)
+        assert Ok() == await peer.ask(GetStatus(), budget_ms=5000)
+        await peer.aclose()
+
+
+async def test_an_answer_over_the_cap_is_an_error_for_its_caller_alone(path: Path) -> None:
+    """Who asks for too much is told so; others on the connection are served."""
+
+    async def much(_: Message) -> Status:
+        return status("x" * framing.MAX_FRAME_BYTES)
+
+    async def long(_: Message) -> Ok:
+        raise Conflict("x" * framing.MAX_FRAME_BYTES)
+
+    async with serving(path, Reload=much, StopAll=long):
+        peer = Peer(path, "test")
+        with pytest.raises(Invalid, match="too large"):
+            await peer.ask(Reload(), budget_ms=20_000)
+        with pytest.raises(Conflict):
+            await peer.ask(StopAll(), budget_ms=20_000)
+        assert Ok() == await peer.ask(GetStatus(), budget_ms=5000)
+        await peer.aclose()
+
+
+async def test_calls_to_a_process_that_hangs_do_not_pile_up(path: Path) -> None:
+    """Calls whose budget ended do not fill memory: what is not taken is not added to."""
+    listener = sockets.bind(path)
+    peer = Peer(path, "test")
+    connecting = asyncio.ensure_future(peer.ask(RestartActor(name="x" * 500_000), budget_ms=300))
+    with listener:
+        connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+        with connection:
+            await asyncio.get_running_loop().sock_sendall(connection, framing.pack(Hello(WIRE, "hung", 1)))
+            with pytest.raises(TimedOut):
+                await connecting
+            assert peer._writer is not None
+            before = peer._writer.transport.get_write_buffer_size()
+            for _ in range(5):
+                with pytest.raises(TimedOut):
+                    await peer.ask(RestartActor(name="x" * 500_000), budget_ms=20)
+            assert peer._writer.transport.get_write_buffer_size() < before + 10_000
+            await peer.aclose()
 
 
 async def test_connections_over_the_limit_are_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

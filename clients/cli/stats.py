@@ -13,12 +13,25 @@ from .context import Cli, Failed, clean, console, json_option, print_json
 from .folder import read_folder
 
 
+_HELP = {
+    "orphan_warn": "Percent of notes without a link to them from which it warns …",
+    "orphan_fail": "… and above which it fails.",
+    "degree_ok_min": "Links per note: all is well from here …",
+    "degree_ok_max": "… to here.",
+    "degree_warn_min": "Links per note below which it fails …",
+    "degree_warn_max": "… and above which it fails.",
+    "component_ok": "Percent of notes in the largest part below which it warns.",
+    "stale_days": "Age in days from which a concept note is stale.",
+    "stale_warn": "Percent of stale concept notes above which it warns.",
+}
+
+
 def _threshold_options(command: Any) -> Any:
     for field in reversed(msgspec.structs.fields(Thresholds)):
-        name = field.name.replace("_", "-")
-        command = click.option(f"--threshold-{name}", field.name, default=float(field.default), show_default=True)(
-            command
-        )
+        option = f"--threshold-{field.name.replace('_', '-')}"
+        command = click.option(
+            option, field.name, default=float(field.default), show_default=True, metavar="N", help=_HELP[field.name]
+        )(command)
     return command
 
 

@@ -12,7 +12,6 @@ from ...memory.recall.vault_stats import Report, Thresholds, report
 from .context import Cli, Failed, clean, console, json_option, print_json
 from .folder import read_folder
 
-
 _HELP = {
     "orphan_warn": "Percent of notes without a link to them from which it warns …",
     "orphan_fail": "… and above which it fails.",

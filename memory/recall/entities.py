@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -13,6 +14,8 @@ from .types import Catalog, NoteCard
 
 MAX_NAME_WORDS = 8
 """Longer titles are found by full text; the table of names is for what a person would say in a question."""
+MAX_WORDS = 200
+"""A pasted page is looked through for names so far."""
 MAX_NAME_CHARS = 16
 """Length, in characters, up to which a name is looked for inside a run of a script without spaces."""
 
@@ -61,7 +64,8 @@ def find_names(text: str, catalog: Catalog) -> tuple[Name, ...]:
 
     One-word names that are stop words are not names; a single lower-case word names a note only by its whole title.
     """
-    words = [(match.start(), match.end(), match[0]) for match in _WORD.finditer(_POSSESSIVE.sub(_blank, text))]
+    found_words = itertools.islice(_WORD.finditer(_POSSESSIVE.sub(_blank, text)), MAX_WORDS)
+    words = [(match.start(), match.end(), match[0]) for match in found_words]
     folded = [name_key(word) for _, _, word in words]
     taken = [False] * len(words)
     found: list[tuple[int, Name]] = []

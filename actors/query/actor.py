@@ -31,7 +31,7 @@ from ...protocol.messages.recall import (
 from ...protocol.server import Server
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
-from . import documents
+from . import documents, heap
 from .answers import Answers
 from .live import Live
 from .mcp.session import Sessions
@@ -70,6 +70,7 @@ class QueryActor:
         if problem := version_problem():
             raise BootFailure(problem)
         sys.setswitchinterval(SWITCH_S)
+        heap.tune()
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self.live.run)

@@ -10,11 +10,10 @@ import datetime
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import anyio
-import anyio.to_thread
 import numpy as np
 
 from ...memory.recall.params import Params
@@ -28,11 +27,10 @@ from ..health import plan
 from ..sqlite import sqlite3
 from . import recall as steps
 from .catalog import View
-from .filters import Place, place_of
+from .filters import NOWHERE, place_of
 from .live import Live
 from .quantised import Floats
 from .reader import NoIndex
-from .similar import Similarities
 from .streams import events, fulltext, notes
 
 log = logging.getLogger("recalld.query")
@@ -56,19 +54,19 @@ class Embedded:
 
     def __init__(self, limit: int = EMBEDDED_KEPT) -> None:
         self._limit = limit
-        self._model = 0
+        self.model_id = 0
         self._known: OrderedDict[str, Floats] = OrderedDict()
 
     def get(self, model_id: int, text: str) -> Floats | None:
-        if model_id != self._model or text not in self._known:
+        if model_id != self.model_id or text not in self._known:
             return None
         self._known.move_to_end(text)
         return self._known[text]
 
     def put(self, model_id: int, text: str, vector: Floats) -> None:
-        if model_id != self._model:
+        if model_id != self.model_id:
             self._known.clear()
-            self._model = model_id
+            self.model_id = model_id
         self._known[text] = vector
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
@@ -98,17 +96,11 @@ class Answers:
         with anyio.move_on_after(budget_ms / 1000):
             await self.live.loaded.wait()
         try:
-            view, place = await self._view(recall, deadline)
-            if self.live.absent:
-                raise NoIndex(self.live.absent)
-            asked = await anyio.to_thread.run_sync(
-                steps.prepare, view, recall, chosen.streams, place, self.params, datetime.date.today()
-            )
-            if "vector" in chosen.streams and "vector" not in asked.streams:
+            asked, text, queries = await self._prepare(recall, chosen.streams, deadline)
+            if "vector" in chosen.streams and queries is None:
                 degraded.append("vector")
-            text, similar = await self._gather(asked, degraded, deadline)
             ranking, hits, raw = await self.live.reader.run(
-                lambda conn: _conclude(conn, asked, text, similar), _left_ms(deadline)
+                lambda conn: _conclude(conn, asked, text, queries), _left_ms(deadline)
             )
         except NoIndex as error:
             return Answer(hits=(), degraded=(*degraded, "index"), known=False, note=_sentence(str(error)),
@@ -123,7 +115,7 @@ class Answers:
             raw_events=raw,
             took_ms=took,
             read_only=chosen.read_only,
-            stale_for_ms=_stale_ms(view) if chosen.may_be_stale else 0,
+            stale_for_ms=_stale_ms(asked.view) if chosen.may_be_stale else 0,
             note=_note(asked, ranking, degraded, chosen.may_be_stale),
         )
 
@@ -136,66 +128,77 @@ class Answers:
             **{f"recall_{name}_ms": ordered[int(q * (len(ordered) - 1))] for name, q in at.items() if ordered},
         }
 
-    async def _view(self, recall: Recall, deadline: float) -> tuple[View, Place]:
+    async def _prepare(
+        self, recall: Recall, streams: Sequence[Stream], deadline: float
+    ) -> tuple[steps.Asked, TextEvidence | None, Floats | None]:
+        """The question taken apart, its full-text matches, and its vectors: the model works while SQLite does."""
+        vectors: dict[str, Floats] = {}
+        question = steps.question_of(recall)
+
+        async def embed(texts: Sequence[str]) -> None:
+            vectors.update(await self._embed(texts, deadline))
+
+        try:
+            async with anyio.create_task_group() as group:
+                if "vector" in streams:
+                    group.start_soon(embed, (question,))
+                asked = await self._look_up(recall, streams, deadline)
+                if "vector" in asked.streams and asked.question.probes:
+                    group.start_soon(embed, asked.question.probes)
+                text = await self._find_text(asked, deadline) if "text" in asked.streams else None
+        except BaseExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
+        usable = asked.view.matrix is not None and asked.view.matrix.model_id == self._embedded.model_id
+        if not usable or question not in vectors:
+            return asked, text, None
+        return asked, text, np.stack([vectors[part] for part in asked.texts if part in vectors])
+
+    async def _look_up(self, recall: Recall, streams: Sequence[Stream], deadline: float) -> steps.Asked:
+        """Prepare on a reader, after the view has caught up with what that reader sees. Raises NoIndex."""
         when = steps.as_of_ms(recall)
-        revision, projects = await self.live.reader.run(
-            lambda conn: (notes.revision(conn), events.projects(conn) if recall.cwd else {}), _left_ms(deadline)
+        past = await self.live.at(when) if when is not None else None
+
+        def step(conn: sqlite3.Connection, last: bool) -> steps.Asked | None:
+            if not (past or last or self.live.is_fresh(notes.revision(conn))):
+                return None
+            place = place_of(recall.cwd, events.projects(conn)) if recall.cwd else NOWHERE
+            return steps.prepare(past or self.live.view, recall, streams, place, self.params, datetime.date.today())
+
+        for last in (False, True):
+            asked = await self.live.reader.run(lambda conn, last=last: step(conn, last), _left_ms(deadline))  # type: ignore[misc]
+            if asked is not None and not self.live.absent:
+                return asked
+            with anyio.move_on_after(_left_ms(deadline) / 1000):
+                await self.live.refresh()
+        raise NoIndex(self.live.absent or "the index is being loaded")
+
+    async def _find_text(self, asked: steps.Asked, deadline: float) -> TextEvidence:
+        return await self.live.reader.run(
+            lambda conn: steps.gather_text(conn, asked, self._frequencies, self.text_params), _left_ms(deadline)
         )
-        if revision != self.live.view.revision:
-            with anyio.fail_after(_left_ms(deadline) / 1000):
-                await self.live.catch_up(revision)
-        view = await self.live.at(when) if when is not None else self.live.view
-        return view, place_of(recall.cwd, projects)
 
-    async def _gather(
-        self, asked: steps.Asked, degraded: list[str], deadline: float
-    ) -> tuple[TextEvidence | None, tuple[Similarities, ...]]:
-        """Full text and vectors side by side; either may be missing afterwards."""
-        text: TextEvidence | None = None
-        similar: tuple[Similarities, ...] = ()
-
-        async def find_text() -> None:
-            nonlocal text
-            text = await self.live.reader.run(
-                lambda conn: steps.gather_text(conn, asked, self._frequencies, self.text_params), _left_ms(deadline)
-            )
-
-        async def find_vectors() -> None:
-            nonlocal similar
-            queries = await self._embed(asked, _left_ms(deadline))
-            if queries is None:
-                degraded.append("vector")
-                return
-            similar = await self.live.reader.run(
-                lambda conn: steps.gather_vectors(conn, asked, queries), _left_ms(deadline)
-            )
-
-        wanted: dict[Stream, Callable[[], object]] = {"text": find_text, "vector": find_vectors}
-        await _side_by_side([run for stream, run in wanted.items() if stream in asked.streams])
-        return text, similar
-
-    async def _embed(self, asked: steps.Asked, left_ms: int) -> Floats | None:
-        """One row per text of the question; None when the embedder has no answer in time, or another model."""
-        matrix = asked.view.matrix
+    async def _embed(self, texts: Sequence[str], deadline: float) -> dict[str, Floats]:
+        """Vectors of those texts that the embedder had an answer for in time."""
+        matrix = self.live.view.matrix
         if matrix is None:
-            return None
-        known = {
-            text: vector for text in asked.texts if (vector := self._embedded.get(matrix.model_id, text)) is not None
-        }
-        absent = tuple(text for text in dict.fromkeys(asked.texts) if text not in known)
-        if absent:
-            try:
-                reply = await self._embedder.ask(Embed(texts=absent), budget_ms=max(1, min(EMBED_BUDGET_MS, left_ms)))
-            except ProtocolError as error:
-                log.warning("answering without vectors: %s", error.text)
-                return None
-            if not isinstance(reply, Embeddings) or reply.model_id != matrix.model_id or reply.dim != matrix.dim:
-                return None
-            rows = np.frombuffer(reply.vectors, "<f4").reshape(len(absent), matrix.dim)
-            for text, row in zip(absent, rows, strict=True):
-                known[text] = row
-                self._embedded.put(matrix.model_id, text, row)
-        return np.stack([known[text] for text in asked.texts])
+            return {}
+        known = {text: vector for text in texts if (vector := self._embedded.get(matrix.model_id, text)) is not None}
+        absent = tuple(text for text in texts if text not in known)
+        if not absent:
+            return known
+        budget_ms = min(EMBED_BUDGET_MS, _left_ms(deadline))
+        try:
+            reply = await self._embedder.ask(Embed(texts=absent), budget_ms=budget_ms)
+        except ProtocolError as error:
+            log.warning("answering without vectors: %s", error.text)
+            return known
+        if not isinstance(reply, Embeddings) or reply.model_id != matrix.model_id or reply.dim != matrix.dim:
+            return known
+        rows = np.frombuffer(reply.vectors, "<f4").reshape(len(absent), matrix.dim)
+        for text, row in zip(absent, rows, strict=True):
+            known[text] = row
+            self._embedded.put(matrix.model_id, text, row)
+        return known
 
     def _count(self, recall: Recall, took: float, hits: tuple[Hit, ...]) -> None:
         self.total += 1
@@ -204,22 +207,13 @@ class Answers:
 
 
 def _conclude(
-    conn: sqlite3.Connection, asked: steps.Asked, text: TextEvidence | None, similar: tuple[Similarities, ...]
+    conn: sqlite3.Connection, asked: steps.Asked, text: TextEvidence | None, queries: Floats | None
 ) -> tuple[Ranking, tuple[Hit, ...], tuple[RawEvent, ...]]:
+    similar = steps.gather_vectors(conn, asked, queries) if queries is not None else ()
     evidence, ranking = steps.weigh(asked, text, similar)
     hits = steps.compose(conn, asked, evidence, ranking)
     raw = steps.raw_events(conn, asked) if not ranking.known and "text" in asked.streams else ()
     return ranking, hits, raw
-
-
-async def _side_by_side(runs: list[Callable[[], object]]) -> None:
-    """Run these; the first exception ends the others and is raised as it is, not in a group."""
-    try:
-        async with anyio.create_task_group() as group:
-            for run in runs:
-                group.start_soon(run)  # type: ignore[arg-type]
-    except BaseExceptionGroup as group_error:
-        raise group_error.exceptions[0] from None
 
 
 def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stale: bool) -> str:

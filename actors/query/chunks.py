@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -34,7 +35,7 @@ class ChunkTable:
 
     def load(self, owners: Iterable[tuple[int, int]], hashes: Iterable[tuple[int, bytes]], current: set[int]) -> None:
         """Take in all chunks of the notes in ``current``."""
-        pairs = np.array(list(owners), np.int64).reshape(-1, 2)
+        pairs = np.fromiter(itertools.chain.from_iterable(owners), np.int64).reshape(-1, 2)
         pairs = pairs[np.isin(pairs[:, 1], np.fromiter(current, np.int64, len(current)))]
         if not len(pairs):
             return

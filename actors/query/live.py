@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 import anyio
+import anyio.to_thread
 
 from ...protocol.envelope import TimedOut
 from ..sqlite import sqlite3
+from . import heap
 from .catalog import View
 from .matrix import Matrix
 from .reader import NoIndex, Reader
@@ -35,6 +38,8 @@ PUT_AT_ONCE = 200
 """Notes that change under one hold of the view's lock: a question waits for it about 2 ms at most."""
 VECTORS_AT_ONCE = 2000
 PAST_VIEWS = 2
+TRIM_S = 2.0
+"""Memory is given back once nothing has changed for this long."""
 
 
 class Live:
@@ -54,12 +59,19 @@ class Live:
         self._past: OrderedDict[tuple[int, int], View] = OrderedDict()
 
     async def run(self) -> None:
-        """Refresh, load sentences in the background, repeat."""
+        """Refresh, load sentences in the background, give back what that needed, repeat."""
+        changed_at: float | None = None
+        seen = -1
         while True:
             try:
                 await self.refresh()
                 while await self._warm():
-                    pass
+                    changed_at = time.monotonic()
+                if self.view.revision != seen:
+                    seen, changed_at = self.view.revision, time.monotonic()
+                elif changed_at is not None and time.monotonic() - changed_at > TRIM_S:
+                    changed_at = None
+                    await anyio.to_thread.run_sync(heap.trim)
             except TimedOut:
                 log.warning("loading the index took longer than %d s", LOAD_BUDGET_MS // 1000)
             await anyio.sleep(POLL_S)
@@ -78,6 +90,10 @@ class Live:
                 log.exception("the index cannot be loaded")
                 self._forget(f"the index cannot be read: {error}")
             self.loaded.set()
+
+    def is_fresh(self, revision: int) -> bool:
+        """Whether the view has seen ``revision`` of the very database that the readers have open."""
+        return self.view.revision >= revision and self._generation == self.reader.generation
 
     async def catch_up(self, revision: int) -> None:
         """Return once the view has seen ``revision`` (or there is no index)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -66,12 +67,14 @@ def prepare(
     view: View, recall: Recall, streams: Sequence[Stream], place: Place, params: Params, today: datetime.date
 ) -> Asked:
     """Take the question apart and find out which notes may answer. Raises Invalid."""
-    text = " ".join(recall.query.split())[:QUERY_CHARS]
+    text = question_of(recall)
     with view.lock:
         question = analyse(text, view.notes, today)
         notes_allowed = allowed(
             view.cards, view.vaults, recall.filters, scope=recall.scope, cwd=recall.cwd, place=place
         )
+        at_ms = int(time.time() * 1000) if view.past_ms is None else view.past_ms
+        notes_allowed = view.holding(notes_allowed, at_ms)
     try:
         params = changed(params, recall.ranking)
     except msgspec.ValidationError as error:
@@ -79,6 +82,11 @@ def prepare(
     if view.matrix is None:
         streams = [stream for stream in streams if stream != "vector"]
     return Asked(recall, view, question, notes_allowed, tuple(streams), place, params)
+
+
+def question_of(recall: Recall) -> str:
+    """The question as it is looked for and embedded."""
+    return " ".join(recall.query.split())[:QUERY_CHARS]
 
 
 def as_of_ms(recall: Recall) -> int | None:

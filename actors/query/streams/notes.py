@@ -101,14 +101,14 @@ def counts(conn: sqlite3.Connection) -> tuple[int, int]:
     return int(chunks), int(vectors)
 
 
-def all_chunk_keys(conn: sqlite3.Connection) -> tuple[list[tuple[int, int]], list[tuple[int, bytes]]]:
+def all_chunk_keys(conn: sqlite3.Connection) -> tuple[Iterator[tuple[int, int]], Iterator[tuple[int, bytes]]]:
     """
     (chunk, note) and (chunk, hash) of every chunk, superseded ones included.
 
     Two scans of covering indexes: reading the table itself would pull every passage through the page cache.
     """
-    owners = conn.execute("SELECT id, note_id FROM chunks INDEXED BY chunks_note").fetchall()
-    hashes = conn.execute("SELECT id, hash FROM chunks INDEXED BY chunks_hash").fetchall()
+    owners = conn.execute("SELECT id, note_id FROM chunks INDEXED BY chunks_note")
+    hashes = conn.execute("SELECT id, hash FROM chunks INDEXED BY chunks_hash")
     return owners, hashes
 
 

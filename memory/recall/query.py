@@ -19,6 +19,9 @@ Intent = Literal["name", "exact", "keywords", "question", "sessions"]
 Time = Literal["", "current", "history", "recent", "when"]
 Wants = Literal["", "date", "person", "number", "place", "reason"]
 
+READ_CHARS = 1000
+"""Of a pasted page so much is read for names and intent; the model reads no more of it either."""
+
 _CURRENT = re.compile(
     r"\b(current(ly)?|now(adays)?|latest|newest|most recent|up[- ]to[- ]date|today|at present|as of now|still|these days"
     r"|actual(mente)?|atual(mente)?|vigente|aktuell\w*|derzeit\w*|momentan|heute|jetzt)\b"
@@ -104,9 +107,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 def analyse(text: str, catalog: Catalog, today: datetime.date) -> Question:
     """Take a question apart. Costs a few dozen dictionary look-ups; depends on nothing but its arguments."""
+    terms = tuple(query_terms(text))
+    text = text[:READ_CHARS]
     folded = " ".join(fold(text).split())
     names = find_names(text, catalog)
-    terms = tuple(query_terms(text)) + _phrases(names)
+    terms += _phrases(names)
     residue = _residue(text, names)
     return Question(
         text=text,

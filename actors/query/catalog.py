@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ...memory.notes import expiry
 from ...memory.notes.resolve import Ambiguous as SeveralNotes
 from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, without_suffix
 from ...memory.recall.catalog import Notes
@@ -46,6 +47,8 @@ class View:
         """Name that a link may mean -> notes with such a link: who has to be looked at again when a note comes or goes."""
         self._missing: dict[int, tuple[str, ...]] = {}
         self._several: dict[int, tuple[tuple[str, tuple[int, ...]], ...]] = {}
+        self._ends: dict[int, int] = {}
+        """Notes that expire -> when, in ms. Most notes do not."""
 
     @property
     def cards(self) -> dict[int, NoteCard]:
@@ -83,6 +86,17 @@ class View:
             found.update(_ids(self._resolver.find(name, vault_id)))
         return sorted(note for note in found if note in self.cards)
 
+    def expired(self, at_ms: int) -> set[int]:
+        """Notes that are over at ``at_ms``: they are read by name, and neither found nor listed."""
+        return {note for note, ends in self._ends.items() if ends <= at_ms}
+
+    def holding(self, only: set[int] | None, at_ms: int) -> set[int] | None:
+        """The notes of ``only`` (None = all) that are not over at ``at_ms``; None = all."""
+        over = self.expired(at_ms)
+        if not over:
+            return only
+        return (set(self.cards) if only is None else only) - over
+
     def unresolved(self, note: int) -> tuple[str, ...]:
         """Targets of links in ``note`` that mean no note."""
         return self._missing.get(note, ())
@@ -104,6 +118,8 @@ class View:
             # The wiki's first folders are its projects.
             card = msgspec.structs.replace(card, project=sys.intern(card.path.partition("/")[0]))
         self.notes.put(card)
+        if card.expires and (ends := expiry.ends_ms(card.expires)):
+            self._ends[card.id] = ends
         self._resolver.add(card)
         written: list[str] = []
         seen: set[tuple[str, str]] = set()
@@ -128,6 +144,7 @@ class View:
         if card is None:
             return set()
         self._resolver.remove(note)
+        self._ends.pop(note, None)
         written = self._written.pop(note, ())
         for target in written[1::2]:
             for name in _names_meant(target):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import heapq
 import os
+import time
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -107,8 +108,10 @@ def related(view: View, ask: Related) -> Neighbours | NotFound | Ambiguous:
     scores: dict[int, float] = {}
     reasons: dict[int, list[str]] = {}
 
+    over = view.expired(_now_ms())
+
     def add(note: int, score: float, reason: str) -> None:
-        if note != card.id and note in view.cards:
+        if note != card.id and note in view.cards and note not in over:
             scores[note] = scores.get(note, 0.0) + score
             reasons.setdefault(note, []).append(reason)
 
@@ -151,7 +154,7 @@ def related(view: View, ask: Related) -> Neighbours | NotFound | Ambiguous:
 def recent(view: View, ask: Recent) -> RecentNotes:
     """Notes by the time their file was modified, newest first. Raises Invalid for a filter that makes no sense."""
     with view.lock:
-        only = allowed(view.cards, view.vaults, ask.filters)
+        only = view.holding(allowed(view.cards, view.vaults, ask.filters), _now_ms())
         cards: Iterable[NoteCard] = (card for card in view.cards.values() if only is None or card.id in only)
         newest = heapq.nlargest(max(1, min(ask.k, LISTED_MAX)), cards, key=lambda card: (card.modified_ms, card.id))
     return RecentNotes(items=tuple(_recent(view, card) for card in newest))
@@ -345,6 +348,10 @@ def _triples(text: str) -> set[str]:
 def _address(view: View, card: NoteCard) -> str:
     """The path, with the vault in front where the same path may stand in several."""
     return card.path if len(view.vaults) < 2 else f"{view.vaults[card.vault_id].name}: {card.path}"
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _iso(ms: int) -> str:

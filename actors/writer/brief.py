@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ...memory.capture import briefing, handoffs, ledger
 from ...memory.capture.briefing import PinnedPage, RecentSession, UnreadNote
-from ...memory.capture.pages import date_of
 from ...memory.capture.policy import Policy
 from ...memory.capture.sessions import Session
-from ...memory.notes import frontmatter
+from ...memory.notes import expiry, frontmatter
 from ...memory.notes.decode import decode
 from ...protocol.config import Config
 from ...protocol.messages.capture import Brief, Briefing, Handoff, Place, ProjectRef
@@ -56,17 +55,15 @@ class Briefer:
         facts = await self._db.read(Facts, project.name, self._wiki_root)
         now = now_ms()
         offered = handoffs.select(facts.handoffs, place, now, config.capture.handoff_expire_days)
-        today = date_of(now)
-        pinned = [
-            page for page in (*facts.everywhere, *facts.pages)
-            if (page.kind == "rule" or page.pinned) and not (page.expires and page.expires < today)
-        ][: briefing.MAX_PAGES]  # fmt: skip
+        pages = [page for page in facts.pages if not expiry.is_past(page.expires, now)]
+        everywhere = [page for page in facts.everywhere if not expiry.is_past(page.expires, now)]
+        pinned = [page for page in (*everywhere, *pages) if page.kind == "rule" or page.pinned][: briefing.MAX_PAGES]
         text = briefing.compose(
             project.name,
             handoff=offered,
             pages=[await self._body(page) for page in pinned],
             sessions=recent(facts.sessions, place.session),
-            notes=unread(facts.pages, facts.sessions, place),
+            notes=unread(pages, facts.sessions, place),
             budget_chars=budget,
         )
         if offered is None or f"id: {offered.id};" not in text:

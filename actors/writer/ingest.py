@@ -23,28 +23,7 @@ from ...memory.capture import events, ledger, sessions
 from ...memory.capture.events import Dropped, Event, Intake, Wire
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
-from ...protocol.messages.capture import (
-    Brief,
-    Briefing,
-    DeletePage,
-    EndSession,
-    HandoffAccept,
-    HandoffBegin,
-    HandoffCancel,
-    HandoffList,
-    Imported,
-    ImportEvents,
-    PageDeleted,
-    PageHistory,
-    PageLog,
-    PageText,
-    PageWritten,
-    PurgeSession,
-    ReadPage,
-    SessionEvents,
-    SessionList,
-    WritePage,
-)  # fmt: skip
+from ...protocol.messages import capture as asks
 from ...protocol.messages.common import Message
 from ...protocol.messages.control import QueueStat
 from ..base import BootFailure, Env
@@ -72,6 +51,8 @@ SEEN_IDS = 65_536
 COUNT_S = 2.0
 TICK_COUNTS = 10
 """Looks for sessions that are over: every so many counts, 20 s."""
+EXPIRY_COUNTS = 30
+"""Looks for pages that are over: every so many counts, 60 s. They are hidden from the moment itself."""
 TAKE_UP_S = 1.0
 RECENT = 10
 """Lines that status shows of what happened here."""
@@ -137,20 +118,20 @@ class Ingest:
 
     def _handlers(self) -> dict[type[Message], Handler]:
         return {
-            WritePage: self._write_page,
-            DeletePage: self._delete_page,
-            ReadPage: self._read_page,
-            PageLog: self._page_log,
-            HandoffBegin: self.desk.begin,
-            HandoffAccept: self.desk.accept,
-            HandoffList: self.desk.list_handoffs,
-            HandoffCancel: self.desk.cancel,
-            Brief: self._brief,
-            SessionList: self.desk.list_sessions,
-            SessionEvents: self.desk.list_events,
-            EndSession: self.desk.end,
-            PurgeSession: self.desk.purge,
-            ImportEvents: self._import,
+            asks.WritePage: self._write_page,
+            asks.DeletePage: self._delete_page,
+            asks.ReadPage: self._read_page,
+            asks.PageLog: self._page_log,
+            asks.HandoffBegin: self.desk.begin,
+            asks.HandoffAccept: self.desk.accept,
+            asks.HandoffList: self.desk.list_handoffs,
+            asks.HandoffCancel: self.desk.cancel,
+            asks.Brief: self._brief,
+            asks.SessionList: self.desk.list_sessions,
+            asks.SessionEvents: self.desk.list_events,
+            asks.EndSession: self.desk.end,
+            asks.PurgeSession: self.desk.purge,
+            asks.ImportEvents: self._import,
         }
 
     async def start(self) -> None:
@@ -295,7 +276,7 @@ class Ingest:
         self._is_known(received.event)
         self._count_event(received.event)
 
-    async def _import(self, message: ImportEvents) -> Imported:
+    async def _import(self, message: asks.ImportEvents) -> asks.Imported:
         stored = duplicates = refused = 0
         wanted: list[ledger.Happened] = []
         for line in message.lines:
@@ -320,7 +301,7 @@ class Ingest:
             self._count_event(entry.event)
             stored += 1
         await asyncio.gather(*waiting)
-        return Imported(stored=stored, duplicates=duplicates, refused=refused)
+        return asks.Imported(stored=stored, duplicates=duplicates, refused=refused)
 
     # -- ends that nobody sends
 
@@ -351,6 +332,8 @@ class Ingest:
                     await self._count()
                 if tick % TICK_COUNTS == 0:
                     await self.end_overdue()
+                if tick % EXPIRY_COUNTS == 0:
+                    await self.pages.expire(now_ms())
             except ProtocolError as error:
                 log.info("looking for sessions that are over waits: %s", error.text)
 
@@ -370,19 +353,19 @@ class Ingest:
 
     # -- requests about pages
 
-    async def _write_page(self, message: WritePage) -> PageWritten:
+    async def _write_page(self, message: asks.WritePage) -> asks.PageWritten:
         return await self.pages.write(message, await self.places.of(message.place))
 
-    async def _delete_page(self, message: DeletePage) -> PageDeleted:
+    async def _delete_page(self, message: asks.DeletePage) -> asks.PageDeleted:
         return await self.pages.delete(message, await self.places.of(message.place))
 
-    async def _read_page(self, message: ReadPage) -> PageText:
+    async def _read_page(self, message: asks.ReadPage) -> asks.PageText:
         return await self.pages.read(message, await self.places.of(message.place))
 
-    async def _page_log(self, message: PageLog) -> PageHistory:
+    async def _page_log(self, message: asks.PageLog) -> asks.PageHistory:
         return await self.pages.log(message, await self.places.of(message.place))
 
-    async def _brief(self, message: Brief) -> Briefing:
+    async def _brief(self, message: asks.Brief) -> asks.Briefing:
         policy = self.places.policy_of(message.place.cwd)
         return await self.briefer.brief(message, await self.places.of(message.place), self.env.config, policy)
 

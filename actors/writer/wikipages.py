@@ -10,7 +10,7 @@ import yaml
 from ...memory import redact
 from ...memory.capture import pages
 from ...memory.capture.events import Intake
-from ...memory.notes import frontmatter
+from ...memory.notes import expiry, frontmatter
 from ...memory.recall.tokens import fold
 from ...protocol.envelope import Conflict, Invalid
 from ...protocol.messages.capture import (
@@ -68,6 +68,10 @@ class WikiPages:
             raise Invalid(f"the page is longer than {MAX_BODY_CHARS} characters: split it")
         if unknown := [name for name in message.relations if name not in RELATIONS]:
             raise Invalid(f"there is no relation '{unknown[0]}'; there are {', '.join(RELATIONS)}")
+        if message.expires and not expiry.stated(message.expires):
+            raise Invalid(
+                f"expires: '{message.expires}' is no ISO date or time, such as 2026-12-31 or 2026-12-31T18:00Z"
+            )
         relative = _path(message, project)
         path = f"{files.folder_of(project.name)}/{relative}"
         data, title, found = self._bytes(message, relative, project)
@@ -109,6 +113,22 @@ class WikiPages:
         deleted = PageDeleted(path=relative, project=project, existed=result)
         await self._remember(message.replay_key, pack(deleted))
         return deleted
+
+    async def expire(self, at_ms: int) -> int:
+        """
+        Remove the pages that are over at ``at_ms``, pinned ones too; how many went. Their last version stays in git. One
+        that was changed since it was indexed is looked at again once the change is.
+        """
+        removed = 0
+        for path, known, stated in await self._db.read(page_records.expired, self._index.root, at_ms):
+            try:
+                gone = await self._wiki.remove(path, f"remove {path}: it expired ({stated})", known)
+            except files.BadPath:
+                continue  # a name that only a person can have given: it is hidden, and theirs to remove
+            if gone is True:
+                await self._index.drop(path)
+                removed += 1
+        return removed
 
     async def read(self, message: ReadPage, project: ProjectRef) -> PageText:
         """A page as it stands on the disk. A path that recall gave for another project's page, or everybody's, works too."""

@@ -9,7 +9,7 @@ from typing import Any
 from ...protocol.messages.common import Chunk, Link, ParsedNote
 from ..recall.tokens import fold
 from . import chunks as chunking
-from . import entities, frontmatter, links
+from . import entities, expiry, frontmatter, links
 from .decode import decode
 from .structure import Structure, scan
 
@@ -31,9 +31,9 @@ _YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
 _PLAIN_VALUE = re.compile(r"(?:true|false|yes|no|null|~|[\d.:TZ+/ -]*)", re.IGNORECASE)
 _STRUCTURAL = frozenset(
     (
-        "title", "kind", "type", "status", "date", "created", "updated", "modified", "pinned", "expires", "aliases",
-        "alias", "tags", "tag", "keywords", "entities", "project", "session_id", "session", "relations", "relation",
-        "cssclass", "cssclasses", "publish", "id", "uid", "permalink", "slug", "layout", *links.TYPED,
+        "title", "kind", "type", "status", "date", "created", "updated", "modified", "pinned", "expires", "expires_at",
+        "aliases", "alias", "tags", "tag", "keywords", "entities", "project", "session_id", "session", "relations",
+        "relation", "cssclass", "cssclasses", "publish", "id", "uid", "permalink", "slug", "layout", *links.TYPED,
     )
 )  # fmt: skip
 """Fields that are understood or that style a page; any other text in frontmatter is something a person wrote to be found."""
@@ -75,7 +75,7 @@ def parse(path: str, raw: bytes) -> tuple[ParsedNote, tuple[Chunk, ...]]:
         date=_date(fields, stem),
         updated=_iso(frontmatter.text(fields.get("updated") or fields.get("modified"))),
         pinned=frontmatter.flag(fields.get("pinned")),
-        expires=_iso(frontmatter.text(fields.get("expires"))),
+        expires=expiry.stated(frontmatter.text(fields.get("expires") or fields.get("expires_at"))),
         summary=frontmatter.text(fields.get("summary") or fields.get("description")),
         aliases=aliases,
         tags=_tags(fields, structure.masked),

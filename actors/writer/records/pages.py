@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ....memory.notes import expiry
 from ....memory.recall.tokens import fold
 from ....protocol.messages.common import ParsedNote
 from ...sqlite import sqlite3
@@ -45,6 +46,16 @@ def pages_of(conn: sqlite3.Connection, wiki_root: str, folder: str) -> list[Page
             note = _note(parsed)
             found.append(PageRow(path, title, kind, note.pinned, note.expires, note.summary, since))
     return found
+
+
+def expired(conn: sqlite3.Connection, wiki_root: str, now_ms: int) -> list[tuple[str, str, str]]:
+    """(path, hash, what it states) of the wiki's pages that are over. Pages that state nothing are not decoded."""
+    query = (
+        "SELECT n.path, n.hash, n.parsed FROM vaults v JOIN notes n ON n.vault_id = v.id"
+        " WHERE v.root = ? AND n.valid_to IS NULL AND length(n.hash) > 0 AND instr(n.parsed, CAST('expires' AS BLOB)) > 0"
+    )
+    found = [(path, hashed.hex(), _note(parsed).expires) for path, hashed, parsed in conn.execute(query, (wiki_root,))]
+    return [each for each in found if expiry.is_past(each[2], now_ms)]
 
 
 def twin_of(conn: sqlite3.Connection, wiki_root: str, folder: str, path: str, title: str) -> str:

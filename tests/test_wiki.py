@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def opened(root: Path) -> AsyncIterator[Wiki]:
 
 
 @pytest.fixture(autouse=True)
-def _a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """libgit2 and git find the name of a person, and nothing of the machine's."""
     import pygit2
     from pygit2.enums import ConfigLevel
@@ -40,9 +40,10 @@ def _a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / ".gitconfig").write_text(f"[user]\nname = {PERSON}\nemail = ada@localhost\n")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    before = list(pygit2.settings.search_path[ConfigLevel.GLOBAL].split(":"))
+    before = pygit2.settings.search_path[ConfigLevel.GLOBAL]
     pygit2.settings.search_path[ConfigLevel.GLOBAL] = str(home)
-    monkeypatch.setattr(pygit2, "_restore", before, raising=False)
+    yield
+    pygit2.settings.search_path[ConfigLevel.GLOBAL] = before
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -20,7 +20,12 @@ CHUNKS_PER_NOTE = 2
 PER_FOLDER = 100
 TAGS = ("work", "work/billing", "home", "idea", "meeting", "reference", "draft", "people", "tools", "ops")
 KINDS = ("note", "decision", "meeting", "person", "tool", "project")
-_SYLLABLES = ["".join(pair) for pair in itertools.product("bcdfghklmnprstvz", "aeiou")]
+_CLUSTERS = "bl br cl cr dr fl fr gl gr pl pr sk sl sp st tr".split()
+_SYLLABLES = [
+    "".join(pair)
+    for heads, tails in (("bcdfghklmnprstvz", "aeiou"), ("aeiou", "bcdfghklmnprstvz"), (_CLUSTERS, "aeiou"))
+    for pair in itertools.product(heads, tails)
+]
 
 
 class Words:
@@ -32,10 +37,11 @@ class Words:
         self._reach = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(VOCABULARY)))
 
     def _invent(self, rank: int) -> str:
-        """Common words are short, and no two are the same: the syllables spell the rank in base 80."""
-        parts = [_SYLLABLES[rank % 80]]
-        while rank := rank // 80:
-            parts.append(_SYLLABLES[rank % 80])
+        """Common words are short; the syllables spell the rank."""
+        base = len(_SYLLABLES)
+        parts = [_SYLLABLES[rank % base]]
+        while rank := rank // base:
+            parts.append(_SYLLABLES[rank % base])
         return "".join(parts) + ("n" if len(parts) == 1 else "")
 
     def draw(self, count: int) -> list[str]:

@@ -108,17 +108,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def analyse(text: str, catalog: Catalog, today: datetime.date) -> Question:
     """Take a question apart. Costs a few dozen dictionary look-ups; depends on nothing but its arguments."""
     terms = tuple(query_terms(text))
-    text = text[:READ_CHARS]
-    folded = " ".join(fold(text).split())
-    names = find_names(text, catalog)
+    head = text[:READ_CHARS]
+    folded = " ".join(fold(head).split())
+    names = find_names(head, catalog)
     terms += _phrases(names)
-    residue = _residue(text, names)
+    residue = _residue(head, names)
     return Question(
         text=text,
         today=today,
         terms=terms,
         names=names,
-        intent=_intent(text, folded, terms, names),
+        intent=_intent(head, folded, terms, names),
         time=_time(folded),
         wants=next((wants for wants, pattern in _WANTS if pattern.search(folded)), ""),
         periods=periods_in(folded, today),

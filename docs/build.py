@@ -98,7 +98,7 @@ def _kind(annotation: str) -> str:
     if annotation.startswith("Literal["):
         return "one of " + ", ".join(f"`{value}`" for value in ast.literal_eval(f"({annotation[8:-1]},)"))
     names = {
-        "PositiveInt": "number ≥ 1", "Fraction": "0 … 1", "str": "text", "bool": "true or false",
+        "PositiveInt": "number ≥ 1", "Fraction": "0 … 1", "str": "text", "FolderPath": "text", "bool": "true or false",
         "tuple[str, ...]": "list of texts", "dict[str, float]": "table of numbers",
     }  # fmt: skip
     if annotation.startswith("Annotated[int"):

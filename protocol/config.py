@@ -18,6 +18,8 @@ from msgspec import Meta
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+FolderPath = Annotated[str, Meta(pattern="^[/~]")]
+"""Not relative: it would mean another folder for each process that reads it."""
 
 
 class ConfigError(Exception):
@@ -27,7 +29,7 @@ class ConfigError(Exception):
 class VaultConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One watched folder."""
 
-    path: str
+    path: FolderPath
     """Absolute, or starting with `~`."""
     name: str = ""
     """How answers call it; the folder's own name when empty."""
@@ -162,9 +164,13 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
     Raises ConfigError naming file and line, or the variable. Any OSError but FileNotFoundError is raised as it is.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        # Editors of some systems put a byte order mark at the start; TOML knows none.
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         text = ""
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: is not UTF-8: {error.reason}") from None
     return parse(text, str(path), os.environ if environ is None else environ)
 
 

@@ -8,6 +8,7 @@ by the user and 0700.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ MAX_SOCKET_PATH_BYTES = 103
 
 
 class RuntimeFolderError(Exception):
-    """Raised when the runtime folder cannot be trusted: owned by somebody else, or open to others."""
+    """Raised when a folder cannot be used: owned by somebody else, not a folder, nowhere to be found."""
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -76,13 +77,27 @@ def locate(data: str | None = None, runtime: str | None = None, environ: Mapping
 
     An agent may start a client with almost no environment, so the default runtime folder depends on the data folder
     and the uid alone when XDG_RUNTIME_DIR is unset: ``/run/user/<uid>`` where it exists, else the data folder.
+
+    Raises RuntimeFolderError when a home folder is needed and there is none, or a path is not UTF-8.
     """
     env = os.environ if environ is None else environ
     home = Path(env.get("HOME") or os.path.expanduser("~"))
-    data_dir = Path(data or env.get("RECALLD_DATA") or _default_data(home, env)).expanduser().absolute()
+    data_dir = _absolute(data or env.get("RECALLD_DATA") or _default_data(home, env))
     chosen = runtime or env.get("RECALLD_RUNTIME")
-    runtime_dir = Path(chosen).expanduser().absolute() if chosen else _default_runtime(data_dir, home, env)
+    runtime_dir = _absolute(chosen) if chosen else _default_runtime(data_dir, home, env)
     return Paths(data_dir, _short_enough(runtime_dir))
+
+
+def _absolute(path: str | Path) -> Path:
+    try:
+        found = Path(path).expanduser().absolute()
+    except RuntimeError:  # a uid without an entry in passwd and without HOME, as in containers
+        raise RuntimeFolderError("there is no home folder: set HOME, or say --data FOLDER") from None
+    try:
+        str(found).encode()  # it travels in JSON
+    except UnicodeEncodeError:
+        raise RuntimeFolderError(f"{os.fsencode(found)!r} is not UTF-8: choose another folder") from None
+    return found
 
 
 def _default_data(home: Path, env: Mapping[str, str]) -> Path:
@@ -107,6 +122,30 @@ def _short_enough(runtime: Path) -> Path:
     return Path(f"/tmp/recalld-{os.getuid()}-{_digest(runtime)}")
 
 
+def open_standard_streams() -> None:
+    """
+    Make sure that descriptors 0, 1 and 2 are open, and that text can be written whatever it contains.
+
+    Whoever starts us with a closed one (an init script, ``>&-``) would have the next socket or file take its place, and
+    what is printed, or a child's log, would end up there.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            os.set_inheritable(opened, True)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as we live
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for as long as we live
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as we live
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _digest(path: Path) -> str:
     return hashlib.blake2b(os.fsencode(path), digest_size=5).hexdigest()
 
@@ -117,7 +156,10 @@ def make_private(folder: Path) -> None:
 
     Raises RuntimeFolderError when it belongs to another user or is not a real folder (a planted symlink).
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RuntimeFolderError(f"{folder.parent} is not a folder") from None
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

@@ -356,8 +356,8 @@ async def test_a_caller_that_never_reads_is_cut_off_for_good(path: Path, monkeyp
             body = msgspec.Raw(encode(Reload()))
             deaf.sendall(framing.pack(Hello(WIRE, "deaf", 1)) + framing.pack(Call(1, 60_000, "t", body)))
             with anyio.fail_after(10):
-                while not transports or transports[0].get_extra_info("socket").fileno() >= 0:
-                    await anyio.sleep(0.01)  # noqa: ASYNC110 - nothing tells when a transport has let go
+                while not transports or transports[0].get_extra_info("socket").fileno() >= 0:  # noqa: ASYNC110 - nothing tells when a transport has let go
+                    await anyio.sleep(0.01)
 
 
 async def test_another_version_is_told_of_ours(path: Path) -> None:

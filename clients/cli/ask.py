@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from ...protocol import render
 from ...protocol.envelope import ProtocolError, Unavailable
 from ...protocol.messages.recall import STREAMS, Answer, Filters, Hit, Recall
-from .context import Cli, Failed, clean, console, json_option, print_json
+from .context import Cli, Failed, clean, console, json_option, print_json, working_folder
 
 
 @click.command("ask")
@@ -43,7 +42,8 @@ def ask(cli: Cli, /, question: tuple[str, ...], k: int, as_json: bool, ab: bool,
     Prints the notes that answer, the passage in each, and why it is there. Exit code 0 also when nothing is found; the
     answer says so.
     """
-    text = " ".join(question).strip()
+    # Bytes that are no UTF-8 reach us as lone surrogates, which cannot be sent.
+    text = " ".join(question).encode(errors="replace").decode().strip()
     if not text:
         raise click.UsageError("the question is empty")
     request = Recall(
@@ -58,7 +58,7 @@ def ask(cli: Cli, /, question: tuple[str, ...], k: int, as_json: bool, ab: bool,
             vaults=options["vaults"],
         ),
         scope=options["scope"],
-        cwd=os.getcwd(),
+        cwd=working_folder(),
         as_of=options["as_of"],
         explain=options["explain"],
     )
@@ -135,6 +135,8 @@ def _show_hit(out: Any, number: int, hit: Hit, explain: bool) -> None:
     out.print(f"[bold]{number}. {_escape(hit.title)}[/]  [cyan]{_escape(place)}[/]{vault}")
     if hit.superseded_by is not None:
         out.print(f"   [yellow]superseded by {_escape(hit.superseded_by.title)} ({_escape(hit.superseded_by.path)})[/]")
+    if hit.valid[0]:
+        out.print(f"   [dim]as it stood from {hit.valid[0]} to {hit.valid[1] or 'now'}[/]")
     for line in (hit.sentence or hit.passage).strip().splitlines()[:6]:
         out.print(f"   {_escape(line)}")
     if hit.why:

@@ -82,6 +82,14 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=wide is not None, width=wide)
 
 
+def working_folder() -> str:
+    """The folder in which the command runs; '' when it was removed meanwhile, or its name is not UTF-8."""
+    try:
+        return os.getcwd().encode().decode()
+    except (OSError, UnicodeEncodeError):
+        return ""
+
+
 def print_json(value: Any) -> None:
     """Print any message or plain value as JSON, sorted only as it is."""
     click.echo(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=None if not _pretty() else 2))
@@ -91,7 +99,7 @@ def _pretty() -> bool:
     return sys.stdout.isatty() or bool(os.environ.get("RECALLD_DEBUG"))
 
 
-__all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "one_line", "print_json"]
+__all__ = ["CALL_MS", "Cli", "Failed", "clean", "console", "json_option", "one_line", "print_json", "working_folder"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from ...protocol.envelope import ProtocolError
+from ...protocol.runtime import RuntimeFolderError, open_standard_streams
 from ...protocol.version import VERSION
 from .context import Cli, Failed, clean
 
@@ -83,6 +86,14 @@ class Commands(click.Group):
         )
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of a pipe has gone (`recalld events | head`): nothing is wrong, and there is nobody to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise click.exceptions.Exit(0) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS:
             rows = [(name, COMMANDS[name][1]) for name in names if name in COMMANDS]
@@ -122,10 +133,11 @@ def recalld(ctx: click.Context, data: str | None, runtime: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exit codes: 0 done, 1 not done (a sentence on stderr says why), 2 wrong usage."""
+    open_standard_streams()
     try:
-        recalld.main(args=None if arguments is None else list(arguments), prog_name="recalld", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        words = None if arguments is None else list(arguments)
+        # Without standalone mode the code of click's Exit is what main returns.
+        sys.exit(recalld.main(args=words, prog_name="recalld", standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -134,7 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (Failed, ProtocolError) as error:
         click.echo(clean(f"recalld: {error}"), err=True)
         sys.exit(getattr(error, "exit_code", 1))
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`recalld events | head`): nothing is wrong.
-        sys.stderr.close()
-        sys.exit(0)
+    except (OSError, RuntimeFolderError) as error:
+        # A disk that is full, a folder that may not be written: the system's own words name it.
+        if os.environ.get("RECALLD_DEBUG"):
+            raise
+        click.echo(clean(f"recalld: {error}"), err=True)
+        sys.exit(1)

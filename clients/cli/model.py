@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from ...protocol.messages.control import Reload
 from ...protocol.messages.embed import DescribeModel, ModelInfo
 from ...protocol.runtime import make_private
 from .context import Cli, Failed, console, json_option, print_json
+from .settings import editing
 
 SWITCH_S = 60.0
 """How long to wait for a running daemon to load the model: the largest known one takes some seconds."""
@@ -102,19 +102,9 @@ def use(cli: Cli, name: str) -> None:
 
 
 def _configure(cli: Cli, name: str) -> None:
-    """Set embedder.model in config.toml, atomically, keeping comments and order."""
-    make_private(cli.paths.data)
-    try:
-        text = cli.paths.config.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = "# recalld's configuration. Every key: docs/configuration.md\n"
-    document = tomlkit.parse(text)
-    document.setdefault("embedder", tomlkit.table())["model"] = name
-    temporary = cli.paths.config.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
-    temporary.chmod(0o600)
-    os.replace(temporary, cli.paths.config)
-    cli.__dict__.pop("config", None)
+    """Set embedder.model in config.toml, keeping comments and order."""
+    with editing(cli) as document:
+        document.setdefault("embedder", tomlkit.table())["model"] = name
     if cli.config.embedder.model != name:
         raise Failed(f"config.toml says {name}, but RECALLD_EMBEDDER__MODEL={cli.config.embedder.model} overrides it")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import IO
 
@@ -19,7 +18,7 @@ from ...protocol.messages.capture import (
     ReadPage,
     WritePage,
 )
-from .context import Cli, Failed, clean, complete, json_option, one_line, print_json
+from .context import Cli, Failed, clean, complete, json_option, one_line, print_json, working_folder
 
 PAGE_MS = 15_000
 
@@ -28,7 +27,7 @@ project_option = click.option("--project", default="", help="The project, when i
 
 def here(project: str = "") -> Place:
     """Where this command is run."""
-    return Place(cwd=os.getcwd(), project=project)
+    return Place(cwd=working_folder(), project=project)
 
 
 @click.group("page")

@@ -13,17 +13,19 @@ from tomlkit.items import AoT
 from ...protocol.config import VaultConfig
 from ...protocol.envelope import ProtocolError
 from ...protocol.messages.control import Reload
-from ...protocol.runtime import make_private
 from .context import Cli, Failed, json_option, one_line, print_json
+from .settings import editing
 
 
 def add_vaults(cli: Cli, folders: Iterable[str]) -> list[VaultConfig]:
     """
     Add folders to config.toml and tell a running daemon; those that are there already are left alone.
 
-    Returns what was added. Raises Failed for a path that is not a folder, or lies inside another watched one.
+    Returns what was added. Raises Failed for a path that is not a folder, or that shares files with another watched one or
+    with recalld's own.
     """
     known = {_real(vault.path) for vault in cli.config.vaults}
+    own = _real(str(cli.paths.data))
     added: list[VaultConfig] = []
     for folder in folders:
         root = _real(folder)
@@ -31,13 +33,19 @@ def add_vaults(cli: Cli, folders: Iterable[str]) -> list[VaultConfig]:
             raise Failed(f"{folder} is not a folder")
         if root in known:
             continue
+        try:
+            root.encode()
+        except UnicodeEncodeError:
+            raise Failed(f"the name of {os.fsencode(folder)!r} is not UTF-8: config.toml cannot hold it") from None
         for other in known:
-            if root.startswith(other + os.sep):
+            if _inside(root, other):
                 raise Failed(f"{folder} lies inside {other}, which is watched already")
-            if other.startswith(root + os.sep):
+            if _inside(other, root):
                 raise Failed(f"{other}, which is watched already, lies inside {folder}: remove it first")
-        if root == str(cli.paths.data) or str(cli.paths.data).startswith(root + os.sep):
+        if _inside(own, root):
             raise Failed(f"{folder} contains recalld's own files ({cli.paths.data})")
+        if _inside(root, own):
+            raise Failed(f"{folder} lies inside recalld's own folder; the pages there are found without being watched")
         known.add(root)
         added.append(VaultConfig(path=root, name=_free_name(cli, added, root)))
     if added:
@@ -45,47 +53,66 @@ def add_vaults(cli: Cli, folders: Iterable[str]) -> list[VaultConfig]:
     return added
 
 
+def _name(vault: VaultConfig) -> str:
+    """What answers and `recalld list` call it."""
+    return vault.name or Path(vault.path).name
+
+
 def _real(path: str) -> str:
     return os.path.realpath(os.path.expanduser(path))
 
 
+def _inside(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it; both absolute."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
 def _free_name(cli: Cli, added: list[VaultConfig], root: str) -> str:
-    taken = {vault.name or Path(vault.path).name for vault in (*cli.config.vaults, *added)}
+    taken = {_name(vault) for vault in (*cli.config.vaults, *added)}
     base = Path(root).name or "notes"
     return next(name for name in (base, *(f"{base}-{n}" for n in range(2, 1000))) if name not in taken)
 
 
 def _edit(cli: Cli, add: Iterable[VaultConfig] = (), drop: str = "") -> None:
-    """Rewrite the vaults of config.toml, atomically, and have a running daemon take them up."""
-    make_private(cli.paths.data)
-    try:
-        text = cli.paths.config.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = "# recalld's configuration. Every key: docs/configuration.md\n"
-    document = tomlkit.parse(text)
-    vaults = document.get("vaults")
-    if not isinstance(vaults, AoT):
-        vaults = tomlkit.aot()
-        document["vaults"] = vaults
-    for index in reversed(range(len(vaults))):
-        if drop and _real(str(vaults[index]["path"])) == drop:
-            del vaults[index]
-    for vault in add:
-        table = tomlkit.table()
-        table["path"] = vault.path
-        table["name"] = vault.name
-        vaults.append(table)
-    if not vaults:
-        del document["vaults"]
-    temporary = cli.paths.config.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
-    temporary.chmod(0o600)
-    os.replace(temporary, cli.paths.config)
-    cli.__dict__.pop("config", None)
+    """
+    Rewrite the vaults of config.toml, and have a running daemon take them up.
+
+    Raises Failed when a variable of the environment overrides what was written.
+    """
+    with editing(cli) as document:
+        vaults = _tables(document)
+        for index in reversed(range(len(vaults))):
+            if drop and _real(str(vaults[index]["path"])) == drop:
+                del vaults[index]
+        for vault in add:
+            table = tomlkit.table()
+            table["path"] = vault.path
+            table["name"] = vault.name
+            vaults.append(table)
+        if not vaults:
+            del document["vaults"]
+    roots = {_real(vault.path) for vault in cli.config.vaults}
+    if drop in roots or any(vault.path not in roots for vault in add):
+        raise Failed("config.toml is changed, but the variable RECALLD_VAULTS overrides what it says")
     try:
         cli.ask("control", Reload())
     except ProtocolError:
         pass  # no daemon: the next one reads the file
+
+
+def _tables(document: tomlkit.TOMLDocument) -> AoT:
+    """The vaults as [[vaults]]; those written as one inline list are rewritten so."""
+    found = document.get("vaults")
+    if isinstance(found, AoT):
+        return found
+    tables = tomlkit.aot()
+    for row in found.unwrap() if found is not None else ():
+        table = tomlkit.table()
+        table.update(row)
+        tables.append(table)
+    document.pop("vaults", None)
+    document["vaults"] = tables
+    return tables
 
 
 @click.command("add")
@@ -109,11 +136,11 @@ def remove(cli: Cli, folder: str) -> None:
     """Stop watching FOLDER (a path or a vault's name). Its notes leave the index; the files stay as they are."""
     root = _real(folder)
     for vault in cli.config.vaults:
-        if folder == vault.name or root == _real(vault.path):
+        if folder == _name(vault) or root == _real(vault.path):
             _edit(cli, drop=_real(vault.path))
             click.echo(one_line(f"no longer watching {vault.path}"), err=True)
             return
-    known = ", ".join(vault.name or vault.path for vault in cli.config.vaults) or "none"
+    known = ", ".join(_name(vault) for vault in cli.config.vaults) or "none"
     raise Failed(f"{folder} is not watched (watched: {known})")
 
 
@@ -123,7 +150,7 @@ def remove(cli: Cli, folder: str) -> None:
 def list_(cli: Cli, as_json: bool) -> None:
     """List the watched folders."""
     rows = [
-        {"name": vault.name or Path(vault.path).name, "path": vault.path, "present": os.path.isdir(vault.path)}
+        {"name": _name(vault), "path": vault.path, "present": os.path.isdir(_real(vault.path))}
         for vault in cli.config.vaults
     ]
     if as_json:

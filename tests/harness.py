@@ -68,14 +68,19 @@ class Daemon:
             self.paths.data.mkdir(mode=0o700, exist_ok=True)
             text = f'{config}\n[[vaults]]\npath = "{self.vault}"\nname = "vault"\n'
             self.paths.config.write_text(text)
+        self.spawn()
+        until("the daemon serves", lambda: self.serves("writer") and self.serves("query"))
+        return self
+
+    def spawn(self) -> None:
+        """Start the supervisor, as a service manager would, and wait for nothing."""
         with open(self.folder / "stderr", "ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "recalld.supervisor"], env=self.environ, stderr=errors, cwd="/"
             )
-        until("the daemon serves", lambda: self._serves("writer") and self._serves("query"))
-        return self
 
-    def _serves(self, actor: str) -> bool:
+    def serves(self, actor: str) -> bool:
+        """Whether an actor runs; fails the test when the supervisor has ended."""
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "stderr").read_text()
         status = self.try_status()

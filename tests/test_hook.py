@@ -201,7 +201,8 @@ def test_no_briefing_prints_nothing(stand: Stand, reply: bytes | None) -> None:
     heard = stand.listen("events", b'{"ok":true}\n')
     stand.listen("mcp", reply)
     assert stand.run(START, "claude").stdout == b""
-    assert len(heard.lines) + len(stand.spooled()) == 1
+    # With the real deadlines an acknowledgement may come too late: then the event is told and spooled, one id for both.
+    assert len(heard.lines) + len(stand.spooled()) in ((1, 2) if reply is None else (1,))
 
 
 @pytest.mark.parametrize(

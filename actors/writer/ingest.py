@@ -154,8 +154,8 @@ class Ingest:
 
     async def run(self, events_listener: socket.socket) -> None:
         """Serve until cancelled. Calls ``start`` first; what waits for git is committed at the end."""
-        await self.start()
         try:
+            await self.start()
             async with anyio.create_task_group() as group:
                 group.start_soon(self.recorder.run)
                 group.start_soon(self.finisher.run)

@@ -125,7 +125,8 @@ class Wiki:
             self._wake.notify()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 5.0)
-        self._files.shutdown(wait=False)
+        # A repository half made when the lock on the data folder is let go would be "damaged" for the next writer.
+        await asyncio.to_thread(self._files.shutdown)
 
     @property
     def note(self) -> str:

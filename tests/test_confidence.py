@@ -106,3 +106,10 @@ def test_confidence_is_a_probability(weight: float) -> None:
     """Whatever the weights."""
     model = Model(named={}, unnamed={"bias": weight})
     assert 0.0 <= estimate(Features(), model) <= 1.0
+
+
+def test_without_vectors_words_decide() -> None:
+    """A daemon whose embedder is down does not deny what it finds, and still knows an unknown name."""
+    assert ranked("gearbox lubricant viscosity", NOTES, {"gearbox": [2], "lubricant": [2]}, None).known
+    assert not ranked("gearbox lubricant viscosity", NOTES, {"viscosity": [2]}, None).known
+    assert not ranked("Where does Kasimir Ibarrondo work?", NOTES, {"work": [1]}, None).known

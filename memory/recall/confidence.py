@@ -31,12 +31,18 @@ NAMED_NOTES = 3
 UNKNOWN_SHARE = 0.15
 """Below it the unknown name is an aside ("get accountants out of Excel"), not what the question is about."""
 
+WORDS_ALONE = {"bias": -2.0, "coverage": 5.0, "attributes": 1.5, "unknown": -6.0}
+"""Without vectors: known when the best note has about half of what the question says. Set by hand: of the features, most need
+vectors, and a daemon whose embedder is down must not deny what it finds."""
+
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the confidence rests on; each is 0…1 or about that."""
 
     named: float = 0.0
     """1 when the question names something that a note is about."""
+    vectors: float = 1.0
+    """0 when similarity was not to be had: then words alone decide."""
     unknown: float = 0.0
     """1 when what it is about is a name that occurs nowhere."""
     cosine: float = 0.0
@@ -70,7 +76,7 @@ _DEFAULT = msgspec.convert(calibration.MODEL, Model)
 
 def estimate(features: Features, model: Model) -> float:
     """Probability, 0…1, that the hits contain the answer."""
-    weights = model.named if features.named else model.unnamed
+    weights = (model.named if features.named else model.unnamed) if features.vectors else WORDS_ALONE
     total = weights.get("bias", 0.0) + sum(
         weight * getattr(features, name) for name, weight in weights.items() if name != "bias"
     )
@@ -101,6 +107,7 @@ def features(
         attributes, absent, elsewhere = _attributes(question, known, lexical, text, evidence.note_of_chunk, near)
     residue, anywhere = _residue(question, evidence, about)
     return Features(
+        vectors=float(evidence.vector is not None),
         named=float(bool(own)),
         unknown=unknown,
         cosine=max((_sentence(dense, note) for note in first[:3]), default=0.0),

@@ -113,9 +113,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long old versions of notes are kept for ``as_of``."""
 
     keep_versions: PositiveInt = 32
-    """Old versions of one note at most."""
-    keep_days: PositiveInt = 730
+    """Old versions of one note at most: those that stood longest."""
+    keep_days: PositiveInt = 3650
     """Older versions are removed by `recalld compact`."""
+    git: bool = True
+    """Where notes lie in a git repository, take their earlier versions from its commits."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

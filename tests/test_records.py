@@ -83,12 +83,14 @@ def test_unchanged_text_keeps_its_vector(index: Index) -> None:
 
 
 def test_two_notes_with_one_text(index: Index) -> None:
-    """Equal passages share a vector; it stays wanted while one of the notes has it."""
+    """Equal passages share a vector; it stays wanted while one of the notes has it, or a past version that is kept."""
     index.write_all({"a.md": "# Same\n\nwords", "b.md": "# Same\n\nwords"})
     assert vectors.waiting(index.conn) == 1
     index.drop("a.md")
     assert vectors.waiting(index.conn) == 1
     index.drop("b.md")
+    assert vectors.waiting(index.conn) == 1
+    index.run(maintenance.forget_gone, index.now_ms, index.rules, 10)
     assert vectors.waiting(index.conn) == 0
 
 

@@ -221,7 +221,7 @@ def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stal
     if asked.recall.scope == "project" and not asked.place.project:
         parts.append("No project is known for this folder: ask with scope 'all'.")
     elif view.past_ms is not None and not view.cards:
-        parts.append("The index does not reach back to that time.")
+        parts.append(steps.too_early(view))
     elif not view.cards:
         parts.append("The index is empty: add a folder with `recalld add FOLDER`.")
     elif not ranking.known:

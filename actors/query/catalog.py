@@ -40,6 +40,10 @@ class View:
         self.revision = 0
         self.past_ms: int | None = None
         """The time that the notes are of; None = now."""
+        self.earliest_ms = 0
+        """With a time: since when there are versions at all; 0 = there are none."""
+        self.stood: dict[int, tuple[int, int | None]] = {}
+        """With a time: since when, and until when, each version stood."""
         self._resolver = Resolver()
         self._written: dict[int, tuple[str, ...]] = {}
         """Links as written, flat: kind, target, kind, target … A hundred thousand pairs would cost three times as much."""

@@ -197,7 +197,10 @@ def load_past_notes(conn: sqlite3.Connection, view: View, when_ms: int) -> None:
     """Fill an empty view with the cards, links and chunks that were current at ``when_ms``."""
     view.past_ms = when_ms
     view.vaults = {row.id: row for row in notes.vaults(conn)}
-    view.change((), past.notes_at(conn, when_ms))
+    rows = list(past.notes_at(conn, when_ms))
+    view.change((), rows)
+    view.stood = {row.card.id: (row.valid_from, row.valid_to) for row in rows}
+    view.earliest_ms = past.earliest_ms(conn)
     view.chunks.replace((), notes.chunk_keys(conn, list(view.cards)))
     view.revision = notes.revision(conn)
 

@@ -56,6 +56,7 @@ def answer_offline(paths: Paths, config: Config, recall: Recall) -> Answer:
     finally:
         conn.close()
     took = round((time.perf_counter() - started) * 1000, 2)
+    note = f"{steps.too_early(view)} {NOTE}" if when is not None and not view.cards else NOTE
     return steps.finish(
-        asked, ranking, hits, degraded, raw_events=raw, took_ms=took, read_only=True, note=NOTE, stale_for_ms=0
+        asked, ranking, hits, degraded, raw_events=raw, took_ms=took, read_only=True, note=note, stale_for_ms=0
     )

@@ -22,6 +22,7 @@ from ...memory.recall.rank import Candidate, Ranking, rank
 from ...memory.recall.types import Evidence, NoteCard, TextEvidence
 from ...protocol.envelope import Invalid
 from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream, StreamScore, Superseded
+from ...protocol.render import instant
 from ..sqlite import sqlite3
 from .catalog import View
 from .filters import Place, allowed, instant_ms
@@ -92,6 +93,15 @@ def question_of(recall: Recall) -> str:
 def as_of_ms(recall: Recall) -> int | None:
     """The time that is asked about; None = now. Raises Invalid."""
     return instant_ms(recall.as_of) if recall.as_of else None
+
+
+def too_early(view: View) -> str:
+    """What to say when no note stood at the time that is asked about."""
+    if not view.earliest_ms:
+        return "The index does not reach back to that time: it is empty."
+    if view.past_ms is not None and view.past_ms >= view.earliest_ms:
+        return "No note stood at that time."
+    return f"The index does not reach back to that time: its oldest versions are of {instant(view.earliest_ms)}."
 
 
 def gather_text(
@@ -254,7 +264,14 @@ def _hit(asked: Asked, candidate: Candidate, passage: Passage) -> Hit:
         why=candidate.why,
         also=tuple(view.cards[note].path for note in candidate.also if note in view.cards),
         factors=candidate.factors if asked.recall.explain else {},
+        valid=_valid(view, candidate.note_id),
     )
+
+
+def _valid(view: View, note_id: int) -> tuple[str, str]:
+    """Since when and until when a past version stood; nothing for a question about now."""
+    since, until = view.stood.get(note_id, (None, None))
+    return ("" if since is None else instant(since), "" if until is None else instant(until))
 
 
 def superseded(card: NoteCard | None) -> Superseded | None:

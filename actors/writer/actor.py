@@ -55,6 +55,7 @@ from .database import Database
 from .disk import OnlyOne
 from .ingest import Ingest
 from .opening import remove_unfinished
+from .pasttime import PastTime
 from .records import maintenance, notes, vaults, vectors
 from .records.common import Rules
 from .upkeep import Upkeep, now_ms
@@ -81,6 +82,7 @@ class Writer:
         self.ingest.index.indexed = self._pages_indexed
         self.counts = maintenance.Counts()
         self.upkeep = Upkeep(self.db, env.paths)
+        self.past = PastTime(self.db, lambda: self.env.config, lambda: self.rules, self.claims.wake)
         self.handlers: dict[type[Message], Handler] = {
             OpenVault: self.open_vault,
             CloseVault: self.close_vault,
@@ -133,6 +135,7 @@ class Writer:
             group.start_soon(self.ingest.run, self.env.listeners["events"])
             group.start_soon(self._count)
             group.start_soon(self.upkeep.first_check)
+            group.start_soon(self.past.run)
             ready()
 
     async def configure(self, config: Config) -> None:
@@ -168,7 +171,7 @@ class Writer:
         return self._indexed(await self.db.run(notes.drop_notes, m, now_ms(), self.rules))
 
     async def sweep_done(self, m: SweepDone) -> Ok:
-        return await self.db.run(vaults.sweep_done, m)
+        return await self.past.swept(m)
 
     async def use_model(self, m: UseModel) -> ModelInUse:
         answer = await self.db.run(vectors.use_model, m, now_ms())
@@ -194,6 +197,7 @@ class Writer:
 
     async def settle(self, m: Settle) -> Settled:
         await self.ingest.settle()
+        await self.past.settle()
         self.counts = await self.db.read(maintenance.counts)
         return await self.db.read(maintenance.settled)
 
@@ -218,7 +222,9 @@ class Writer:
     def vitals(self) -> Vitals:
         server = self._server.stats() if self._server else {}
         queues = {**server, **self.db.stats(), **self.ingest.stats()}
-        return figures.vitals(self.db, self.counts, self.upkeep, self.claims, self.ingest, queues, now_ms())
+        return figures.vitals(
+            self.db, self.counts, self.upkeep, self.claims, self.ingest, queues, now_ms(), history=self.past.fact
+        )
 
     async def _count(self) -> None:
         """Keep ``counts`` current while the index changes, without taking much of the thread's time for it."""

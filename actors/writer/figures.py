@@ -34,6 +34,8 @@ def vitals(
     capture: Told,
     queues: dict[str, QueueStat],
     now_ms: int,
+    *,
+    history: str = "",
 ) -> Vitals:
     """Pure but for the clock that ``busy_ms`` needs."""
     figures = {
@@ -66,6 +68,7 @@ def vitals(
         "suspended": counts.suspended,
         "upkeep": work.state,
         "last_upkeep": work.last,
+        "history": history,
         **capture.facts(),
     }
     if error := db.problem or db.read_only or facts.get("last_error", ""):

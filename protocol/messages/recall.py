@@ -57,6 +57,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line for a person: why this hit is here."""
     also: tuple[str, ...] = ()
     """Paths of near-duplicates that were folded into this hit."""
+    valid: tuple[str, str] = ("", "")
+    """With ``as_of``: ISO instants since when and until when this version stood; an empty second one: it still does."""
     factors: dict[str, float] = {}
     """With explain: authority, supersession, recency … as multipliers, and 'fused' before them."""
 

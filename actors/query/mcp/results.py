@@ -85,6 +85,8 @@ def _answer(reply: recall.Answer) -> Result:
         lines.append(f"{number}. {hit.title} ({hit.file or hit.path}:{hit.lines[0]}-{hit.lines[1]})")
         if hit.superseded_by is not None:
             lines.append(f"   superseded by {hit.superseded_by.path}")
+        if hit.valid[0]:
+            lines.append(f"   as it stood from {hit.valid[0]} to {hit.valid[1] or 'now'}")
         lines.append(f"   {_short(hit.sentence or hit.passage, TEXT_PASSAGE_CHARS)}")
     lines += [f"- {event.at} {event.kind}: {_short(event.text, TEXT_PASSAGE_CHARS)}" for event in reply.raw_events]
     return Result("\n".join(lines), data)

@@ -40,15 +40,17 @@ class ChunkRow(NamedTuple):
 
 
 class NoteRow(NamedTuple):
-    """One version of a note: its card, its links as written, and whether it is the current one."""
+    """One version of a note: its card, its links as written, whether it is the current one, and when it stood (ms)."""
 
     card: NoteCard
     links: tuple[Link, ...]
     problem: str
     current: bool
+    valid_from: int
+    valid_to: int | None
 
 
-NOTE_COLUMNS = "id, vault_id, path, title, kind, status, date, project, parsed, problem, mtime_ns, valid_to"
+NOTE_COLUMNS = "id, vault_id, path, title, kind, status, date, project, parsed, problem, mtime_ns, valid_from, valid_to"
 
 
 def revision(conn: sqlite3.Connection) -> int:
@@ -156,7 +158,7 @@ def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def note_row(row: tuple[Any, ...]) -> NoteRow:
-    note_id, vault_id, path, title, kind, status, date, project, parsed, problem, mtime_ns, valid_to = row
+    note_id, vault_id, path, title, kind, status, date, project, parsed, problem, mtime_ns, valid_from, valid_to = row
     note = decode_parsed(parsed)
     card = NoteCard(
         id=note_id,
@@ -179,4 +181,4 @@ def note_row(row: tuple[Any, ...]) -> NoteRow:
         headings=note.headings,
         words=note.words,
     )
-    return NoteRow(card, note.links, problem, valid_to is None)
+    return NoteRow(card, note.links, problem, valid_to is None, valid_from, valid_to)

@@ -1,8 +1,8 @@
 """
 What stood in the notes at an earlier time.
 
-A version counts from the moment it was indexed. Where a vault is a git repository, commit times could move ``valid_from``
-further back: whoever adds that changes the rows, and nothing here.
+A version counts from the moment it was indexed, or from its commit where the notes lie in a git repository: the writer
+adds those versions as rows like any other.
 """
 
 from __future__ import annotations
@@ -22,4 +22,5 @@ def notes_at(conn: sqlite3.Connection, when_ms: int) -> Iterator[NoteRow]:
 
 def earliest_ms(conn: sqlite3.Connection) -> int:
     """Since when there are versions; 0 for an empty index."""
-    return int(conn.execute("SELECT coalesce(min(valid_from), 0) FROM notes").fetchone()[0])
+    sql = "SELECT coalesce(min(valid_from), 0) FROM notes WHERE valid_to IS NULL OR valid_to > valid_from"
+    return int(conn.execute(sql).fetchone()[0])

@@ -12,6 +12,7 @@ from typing import Any
 from ...sqlite import sqlite3
 from . import notes, vectors
 from .common import next_revision, random_id
+from .vaults import GIT_KEY
 
 Key = tuple[Any, ...]
 FIRST: Key = ()
@@ -115,6 +116,19 @@ def write_comparisons(conn: sqlite3.Connection, rows: Rows) -> None:
     conn.executemany("INSERT INTO comparisons (id, at_ms, query, report) VALUES (?, ?, ?, ?)", rows)
 
 
+def read_histories(conn: sqlite3.Connection, after: Key, limit: int) -> tuple[Rows, Key]:
+    """How far the git history of each vault was read: what was forgotten since must not come back from there."""
+    rows = conn.execute(
+        "SELECT key, value FROM meta WHERE key GLOB ? AND key > ? ORDER BY key LIMIT ?",
+        (f"{GIT_KEY}*", after[0] if after else "", limit),
+    ).fetchall()
+    return rows, (rows[-1][0],) if rows else after
+
+
+def write_histories(conn: sqlite3.Connection, rows: Rows) -> None:
+    conn.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", rows)
+
+
 def finish(conn: sqlite3.Connection, now_ms: int) -> None:
     """What has no vector of the active model waits for one; everything else does not."""
     model_id = vectors.active_model(conn)
@@ -123,6 +137,8 @@ def finish(conn: sqlite3.Connection, now_ms: int) -> None:
         " AND v.model_id = ? AND v.ordinal = 0)",
         (model_id,),
     )
+    if model_id:
+        vectors.enqueue_past(conn)
 
 
 PARTS: dict[str, tuple[Read, Write]] = {
@@ -130,5 +146,6 @@ PARTS: dict[str, tuple[Read, Write]] = {
     "past versions": (read_versions, write_versions),
     "times": (read_since, write_since),
     "vectors": (read_vectors, write_vectors),
+    "histories": (read_histories, write_histories),
     "comparisons": (read_comparisons, write_comparisons),
 }

@@ -15,7 +15,7 @@ class Rules(NamedTuple):
     """Configuration that records obey."""
 
     keep_versions: int = 32
-    keep_days: int = 730
+    keep_days: int = 3650
     embed: bool = True
     """False: there is no embedding model, so nothing waits for vectors."""
 

@@ -35,7 +35,7 @@ class Counts(msgspec.Struct, frozen=True):
     failed_vectors: int = 0
     problems: int = 0
     oldest_pending_ms: int = 0
-    """When the text that waits longest was queued; 0 when none waits."""
+    """When the current text that waits longest was queued; 0 when none waits."""
     swept_ms: int = 0
     """When the vault that was swept longest ago was swept; 0 when there is none or one never was."""
     unreadable: int = 0
@@ -47,7 +47,9 @@ class Counts(msgspec.Struct, frozen=True):
 def counts(conn: sqlite3.Connection) -> Counts:
     """Figures from small indexes and shadow tables: 20 ms at 100,000 chunks."""
     oldest = [
-        conn.execute("SELECT min(queued_ms) FROM pending WHERE tries = ?", (tries,)).fetchone()[0]
+        conn.execute(
+            "SELECT min(queued_ms) FROM pending WHERE tries = ? AND queued_ms > ?", (tries, vectors.LAST)
+        ).fetchone()[0]
         for tries in range(vectors.MAX_TRIES)
     ]
     open_vaults = conn.execute(
@@ -109,8 +111,8 @@ def forget_gone(conn: sqlite3.Connection, now_ms: int, rules: Rules, limit: int)
 def forget_old(conn: sqlite3.Connection, now_ms: int, rules: Rules, limit: int) -> int:
     """Versions beyond the bounds of history."""
     found = conn.execute(
-        "SELECT id FROM (SELECT id, valid_to, row_number() OVER (PARTITION BY vault_id, path ORDER BY valid_to DESC)"
-        " AS age FROM notes WHERE valid_to IS NOT NULL) WHERE age > ? OR valid_to < ? LIMIT ?",
+        "SELECT id FROM (SELECT id, valid_to, row_number() OVER (PARTITION BY vault_id, path"
+        f" ORDER BY {notes.LONGEST}) AS age FROM notes WHERE valid_to IS NOT NULL) WHERE age > ? OR valid_to < ? LIMIT ?",
         (rules.keep_versions, now_ms - rules.keep_days * DAY_MS, limit),
     ).fetchall()
     return notes.forget(conn, [note_id for (note_id,) in found])

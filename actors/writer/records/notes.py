@@ -35,6 +35,10 @@ INSERT_CHUNK = """
 INSERT INTO chunks (id, note_id, ordinal, hash, context, text, line_from, line_to) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 INSERT_WORDS = "INSERT INTO chunk_fts (rowid, title, heading, body) VALUES (?, ?, ?, ?)"
 INSERT_PAST_WORDS = "INSERT INTO past_fts (rowid, title, heading, body) VALUES (?, ?, ?, ?)"
+LONGEST = "valid_to - valid_from DESC, valid_to DESC"
+"""
+The order in which versions are worth keeping: an afternoon of saves must not push out what stood for months before it.
+"""
 CURRENT = "SELECT id, hash, valid_from FROM notes WHERE vault_id = ? AND path = ? AND valid_to IS NULL"
 
 
@@ -234,7 +238,7 @@ def _supersede(conn: sqlite3.Connection, ids: Sequence[int], now_ms: int, revisi
 
 def _beyond(conn: sqlite3.Connection, vault_id: int, path: str, now_ms: int, rules: Rules) -> list[int]:
     found = conn.execute(
-        "SELECT id, valid_to FROM notes WHERE vault_id = ? AND path = ? AND valid_to IS NOT NULL ORDER BY valid_to DESC",
+        f"SELECT id, valid_to FROM notes WHERE vault_id = ? AND path = ? AND valid_to IS NOT NULL ORDER BY {LONGEST}",
         (vault_id, path),
     ).fetchall()
     oldest = now_ms - rules.keep_days * DAY_MS

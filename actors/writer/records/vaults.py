@@ -11,6 +11,8 @@ from . import notes
 from .common import check_vault, next_revision, random_id
 
 UNREADABLE_SHOWN = 200
+GIT_KEY = "git:"
+"""Before a vault's root: the key in meta under which its git history is remembered as read."""
 
 
 def open_vault(conn: sqlite3.Connection, message: OpenVault) -> VaultState:
@@ -57,6 +59,7 @@ def close_vault(conn: sqlite3.Connection, root: str, limit: int) -> int:
     vault_id, kind = row
     if kind != "closed":
         conn.execute("UPDATE vaults SET kind = 'closed', suspended = '', unreadable = '[]' WHERE id = ?", (vault_id,))
+        conn.execute("DELETE FROM meta WHERE key = ?", (f"{GIT_KEY}{root}",))
         next_revision(conn)
     found = conn.execute("SELECT id FROM notes WHERE vault_id = ? AND size >= 0 LIMIT ?", (vault_id, limit))
     notes.empty(conn, [note_id for (note_id,) in found])

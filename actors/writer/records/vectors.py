@@ -30,25 +30,46 @@ MAX_LIMIT = 1024
 MAX_LEASE_MS = 600_000
 SHRINK = 8
 """Texts that were tried once come in batches of limit / 8, twice: alone (64, 8, 1)."""
+LAST = 0
+"""``queued_ms`` of texts that only past versions contain: they come after everything that is current."""
 DIED = "the embedder ended while it worked on this"
 
 
 def enqueue(conn: sqlite3.Connection, hashes: Iterable[bytes], now_ms: int) -> None:
-    """Queue texts that the active model has not embedded; with no model yet, all of them."""
+    """Queue texts that the active model has not embedded; with no model yet, all of them. Those of the past move up."""
     model_id = active_model(conn)
     conn.executemany(
-        "INSERT OR IGNORE INTO pending (hash, queued_ms) SELECT ?1, ?2 WHERE NOT EXISTS"
-        " (SELECT 1 FROM vectors WHERE hash = ?1 AND model_id = ?3 AND ordinal = 0)",
-        [(digest, now_ms, model_id) for digest in hashes],
+        "INSERT INTO pending (hash, queued_ms) SELECT ?1, ?2 WHERE NOT EXISTS"
+        " (SELECT 1 FROM vectors WHERE hash = ?1 AND model_id = ?3 AND ordinal = 0)"
+        " ON CONFLICT (hash) DO UPDATE SET queued_ms = excluded.queued_ms WHERE queued_ms = ?4",
+        [(digest, now_ms, model_id, LAST) for digest in hashes],
     )
 
 
 def dequeue(conn: sqlite3.Connection, hashes: Iterable[bytes]) -> None:
-    """Take texts out of the queue that no current note contains any more."""
+    """
+    Texts that no current note contains any more go to the end of the queue. Those that no version contains leave it, and
+    so do those that were set aside.
+    """
+    digests = [(digest,) for digest in hashes]
+    nowhere_now = (
+        " NOT EXISTS (SELECT 1 FROM chunks AS c JOIN notes AS n ON n.id = c.note_id"
+        " WHERE c.hash = ?1 AND n.valid_to IS NULL)"
+    )
     conn.executemany(
-        "DELETE FROM pending WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM chunks AS c JOIN notes AS n"
-        " ON n.id = c.note_id WHERE c.hash = ?1 AND n.valid_to IS NULL)",
-        [(digest,) for digest in hashes],
+        f"DELETE FROM pending WHERE hash = ?1 AND {nowhere_now}"
+        f" AND (tries >= {MAX_TRIES} OR NOT EXISTS (SELECT 1 FROM chunks WHERE hash = ?1))",
+        digests,
+    )
+    conn.executemany(f"UPDATE pending SET queued_ms = {LAST} WHERE hash = ?1 AND {nowhere_now}", digests)
+
+
+def enqueue_past(conn: sqlite3.Connection) -> None:
+    """Queue every text of a past version that the active model has not embedded."""
+    conn.execute(
+        "INSERT OR IGNORE INTO pending (hash, queued_ms) SELECT DISTINCT c.hash, ? FROM chunks AS c WHERE NOT EXISTS"
+        " (SELECT 1 FROM vectors AS v WHERE v.hash = c.hash AND v.model_id = ? AND v.ordinal = 0)",
+        (LAST, active_model(conn)),
     )
 
 
@@ -68,7 +89,7 @@ def active_model(conn: sqlite3.Connection) -> int:
 
 def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> ModelInUse:
     """
-    Serve this model from now on, and queue every current text that it has not embedded.
+    Serve this model from now on, and queue every text that it has not embedded, current ones first.
 
     Leases of another embedder process end: there is one at a time. Vectors of the model before stay until theirs arrive.
     """
@@ -97,6 +118,7 @@ def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> Model
         " (SELECT 1 FROM vectors AS v WHERE v.hash = c.hash AND v.model_id = ? AND v.ordinal = 0)",
         (now_ms, model_id),
     )
+    enqueue_past(conn)
     return ModelInUse(model_id=model_id, pending=waiting(conn))
 
 

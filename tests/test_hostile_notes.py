@@ -207,7 +207,7 @@ def test_hostile_pages_events_and_sessions_are_shown_and_not_obeyed(daemon: Daem
             _tell(
                 daemon, {"recalld": 1, "role": "hook", "host": host, "event": line["hook_event_name"], "payload": line}
             )
-    until("the events are stored", lambda: "okapi" in daemon.cli("events", "-n", "20").stdout)
+    until("the events are stored", lambda: "session-end" in daemon.cli("events", "-n", "20").stdout)
     for arguments in (
         ("page", "read", "notes/evil.md", "--project", "p"), ("page", "log", "notes/evil.md", "--project", "p"),
         ("page", "read", f"no{hostile.ESCAPES.strip(chr(13))}", "--project", "p"), ("events", "-n", "50"), ("session", "list"),

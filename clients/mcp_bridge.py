@@ -6,6 +6,7 @@ lines between stdin/stdout and ``mcp.sock``, remembers what is unanswered, and
 
 - answers what does not depend on data (initialize, lists, ping) from the packaged manifest while the daemon is away,
 - reconnects with growing pauses, repeats the handshake in private and sends everything unanswered again,
+- asks the service manager for the daemon, where recalld is installed as a service,
 - past its grace answers a call with a well-formed degraded result, and drops the daemon's own answer if it still comes.
 
 Standard library only, one poll loop, so that it starts in a few hundredths of a second and needs few megabytes:
@@ -22,12 +23,14 @@ import sys
 if __package__:
     from .bridge.answers import Manifest
     from .bridge.loop import GRACE_MS, Bridge
-    from .bridge.paths import socket_path
+    from .bridge.paths import data_folder, socket_path
+    from .bridge.service import Starter
 else:  # run as a file, in a Python that knows of no packages
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from bridge.answers import Manifest  # type: ignore[import-not-found,no-redef]
     from bridge.loop import GRACE_MS, Bridge  # type: ignore[import-not-found,no-redef]
-    from bridge.paths import socket_path  # type: ignore[import-not-found,no-redef]
+    from bridge.paths import data_folder, socket_path  # type: ignore[import-not-found,no-redef]
+    from bridge.service import Starter  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         stdin=stdin,
         stdout=stdout,
         grace_ms=int(grace) if grace.isdecimal() else GRACE_MS,
+        on_away=Starter(os.environ, data_folder(os.environ, options["--data"])),
     )
     return bridge.run()
 

@@ -46,8 +46,8 @@ PRIVATE_ID = "recalld-bridge/init"
 
 
 class Bridge:
-    """One client, one daemon that may come and go, one loop. ``on_away`` is called once each time the daemon is found to
-    be away: the place to ask a service manager for it. It must not block."""
+    """One client, one daemon that may come and go, one loop. ``on_away`` is called with the time at each attempt that finds
+    the daemon away: the place to ask a service manager for it. It must not block."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Bridge:
         stdin: int,
         stdout: int,
         grace_ms: int = GRACE_MS,
-        on_away: Callable[[], None] | None = None,
+        on_away: Callable[[float], None] | None = None,
     ) -> None:
         self._manifest = manifest
         self._daemon = Daemon(path)
@@ -67,7 +67,6 @@ class Bridge:
         self._grace_s = grace_ms / 1000
         self._budget_s = BUDGET_MS / 1000
         self._on_away = on_away
-        self._told_away = False
         self._input = Lines()
         self._output = bytearray()
         self._pending: dict[str, Request] = {}
@@ -231,7 +230,6 @@ class Bridge:
             raise ConnectionResetError
         now = time.monotonic()
         self._daemon.greeted()
-        self._told_away = False
         if isinstance(hello.get("budget_ms"), int):
             self._budget_s = hello["budget_ms"] / 1000
         if self._manifest.learn(hello) and self._told_lists and self._initialize is not None:
@@ -252,10 +250,8 @@ class Bridge:
                 self._daemon.flush()
             except OSError:
                 self._lost(now, self._grace_s)
-        elif not self._told_away:
-            self._told_away = True
-            if self._on_away is not None:
-                self._on_away()
+        elif self._on_away is not None:
+            self._on_away(now)
 
     def _lost(self, now: float, patience_s: float) -> None:
         """The connection is gone; what is unanswered waits ``patience_s`` for the next one."""

@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 
 class Stood(NamedTuple):
-    """One version of a note by git: ``blob`` is the id of its bytes. ``moved``: the path it went to when it ended."""
+    """
+    One version of a note by git: ``blob`` is the id of its bytes. ``moved``: the path it went to when it ended; ``came``:
+    it began by coming from another path.
+    """
 
     blob: str
     from_ms: int
     to_ms: int | None
     moved: str = ""
+    came: bool = False
 
 
 class Row(NamedTuple):
@@ -120,19 +124,15 @@ def _before(stood: Sequence[Stood], rows: Sequence[Row], same: Same, bounds: Bou
 
 def _disproved(stood: Sequence[Stood], rows: Sequence[Row], same: Same) -> bool:
     """
-    Whether the modification time of a note's only version cannot be when it began: other text was committed after that
-    time, before this one was (a copy with preserved times, for example).
+    Whether the modification time of a note's only version cannot be when it began: after that time other text was
+    committed before this one was (a copy with preserved times, for example), or the same under another path.
     """
     row = rows[0]
-    return (
-        len(rows) == 1
-        and row.guessed
-        and row.to_ms is None
-        and len(stood) > 1
-        and stood[-1].to_ms is None
-        and stood[-2].from_ms > row.from_ms
-        and same(stood[-1].blob, row.hash)
-    )
+    if len(rows) > 1 or not row.guessed or row.to_ms is not None or not stood or stood[-1].to_ms is not None:
+        return False
+    before = stood[-2].from_ms > row.from_ms if len(stood) > 1 else False
+    moved = stood[-1].came and stood[-1].from_ms > row.from_ms
+    return (before or moved) and same(stood[-1].blob, row.hash)
 
 
 def _unseen(stood: Sequence[Stood], row: Row, after: Row | None, same: Same, bounds: Bounds) -> list[Change]:

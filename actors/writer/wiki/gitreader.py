@@ -169,7 +169,8 @@ class Reading:
         """
         last = stood[-1]
         there = known.get(last.moved, []) if last.moved else []
-        if last.to_ms is None or not there or not last.from_ms < there[0].from_ms < last.to_ms:
+        # A time that is only guessed gives way to the commit (``intervals``).
+        if last.to_ms is None or not there or (len(there) == 1 and there[0].guessed) or there[0].from_ms >= last.to_ms:
             return None
         return there[0].from_ms if self._vault.same(last.blob, there[0].hash) else None
 

@@ -165,8 +165,8 @@ class _Walk:
         self._wanted: dict[str, bool] = {}
         self._total = 0
         self._at_ms = now_ms
-        self._ends: dict[str, tuple[int, str]] = {}
-        """When the version before the one that was seen last ended, and where it was moved to."""
+        self._ends: dict[str, tuple[int, str, str]] = {}
+        """When the version before the one that was seen last ended, where it was moved to, and its blob."""
 
     def run(self, commit: pygit2.Commit, known_tip: str) -> None:
         self.tip = str(commit.id)
@@ -182,6 +182,10 @@ class _Walk:
             if parent is None or self._total >= self._limits.versions:
                 return
             commit = parent
+        # What stood at the known commit and ended since.
+        self._at_ms = min(self._at_ms, commit.commit_time * 1000)
+        for path, (to_ms, moved, blob) in self._ends.items():
+            self._add(path, Stood(blob, self._at_ms, to_ms, moved))
 
     def _parent(self, commit: pygit2.Commit) -> pygit2.Commit | None:
         if not commit.parent_ids or self.commits >= self._limits.commits or self._at_ms < self._limits.since_ms:
@@ -226,17 +230,21 @@ class _Walk:
 
     def _close(self, began: dict[str, str], ended: dict[str, str]) -> None:
         arrived = {blob: path for path, blob in began.items() if path not in ended}
+        left = {blob for path, blob in ended.items() if path not in began}
         for path, blob in began.items():
             if ended.get(path) == blob:
                 ended.pop(path)  # only its mode changed
                 continue
-            to_ms, moved = self._ends.pop(path, (None, ""))
-            found = self.found[path]
-            if len(found) < self._limits.per_path and (to_ms is None or to_ms > self._at_ms):
-                found.append(Stood(blob, self._at_ms, to_ms, moved))
-                self._total += 1
+            to_ms, moved, _ = self._ends.pop(path, (None, "", ""))
+            self._add(path, Stood(blob, self._at_ms, to_ms, moved, path not in ended and blob in left))
         for path, blob in ended.items():
-            self._ends[path] = (self._at_ms, "" if path in began else arrived.get(blob, ""))
+            self._ends[path] = (self._at_ms, "" if path in began else arrived.get(blob, ""), blob)
+
+    def _add(self, path: str, one: Stood) -> None:
+        found = self.found[path]
+        if len(found) < self._limits.per_path and (one.to_ms is None or one.to_ms > one.from_ms):
+            found.append(one)
+            self._total += 1
 
     def _is_wanted(self, path: str) -> bool:
         wanted = self._wanted.get(path)

@@ -142,6 +142,7 @@ class Server:
         while (envelope := await read_envelope(reader)) is not None:
             match envelope:
                 case Call():
+                    await outbox.room()
                     if self._running >= self._limit:
                         self._refused += 1
                         text = f"{self._limit} calls are in flight"
@@ -171,11 +172,12 @@ class Server:
         try:
             with scope:
                 answer = await self._answer(call)
-            if answer is not None:
-                await outbox.put(answer)
         finally:
+            # Before the answer waits for its reader: a client that does not read must not use up what others share.
             self._running -= 1
             scopes.pop(call.id, None)
+        if answer is not None:
+            await outbox.put(answer)
 
     async def _answer(self, call: Call) -> bytes:
         if call.budget_ms <= 0:
@@ -241,14 +243,18 @@ class Outbox:
         if len(self._frames) >= OUTBOX_FRAMES or self._bytes >= OUTBOX_BYTES:
             self._room.clear()
 
-    async def put(self, frame: bytes) -> None:
-        """Add a frame, waiting for room. Raises Stalled when there was none for STALLED_S."""
+    async def room(self) -> None:
+        """Wait until there is room. Raises Stalled when there was none for STALLED_S."""
         if not self._room.is_set():
             try:
                 with anyio.fail_after(STALLED_S):
                     await self._room.wait()
             except TimeoutError:
                 raise Stalled("the caller does not read its answers") from None
+
+    async def put(self, frame: bytes) -> None:
+        """Add a frame, waiting for room. Raises Stalled when there was none for STALLED_S."""
+        await self.room()
         self.put_nowait(frame)
 
     async def run(self) -> None:

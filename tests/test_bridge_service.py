@@ -97,11 +97,20 @@ def test_a_manager_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path / "data")
     home.systemctl("sleep 30")
     Starter(home.environ, str(tmp_path / "data"))(0.0)
-    until("systemctl runs", home.asked)
-    (pid,) = [int(word) for word in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-              if b"sleep" in Path(f"/proc/{word}/cmdline").read_bytes()]  # fmt: skip
+    pid = until("systemctl hangs", lambda: next((pid for pid in children() if b"sleep" in command_line(pid)), None))
     os.kill(pid, 9)
     until("the child is cleared away", lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def children() -> list[int]:
+    return [int(word) for word in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.parametrize("data", ["notes", 'my "notes" $HOME 100% \\ of it', "näme; x"])

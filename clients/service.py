@@ -23,6 +23,11 @@ from ..protocol.runtime import Paths
 LABEL = "dev.recalld.daemon"
 ACTIVATED = ("control", "events", "query", "mcp")
 COMMAND_S = 30.0
+START = {
+    "systemd": ("systemctl", "--user", "start", "recalld.service"),
+    "launchd": ("launchctl", "kickstart", f"gui/{{uid}}/{LABEL}"),
+}
+"""What a person types to start the installed service."""
 
 
 class ServiceError(Exception):

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,8 +54,13 @@ class Cli:
             raise Failed(str(error), exit_code=2) from None
 
     def ask(self, actor: str, message: Message, budget_ms: int = CALL_MS) -> AnyReply:
-        """One call to an actor. Raises ProtocolError (Unavailable when it is down)."""
-        return ask_sync(self.paths.socket(actor), message, budget_ms=budget_ms)
+        """One call to an actor. Raises ProtocolError (Unavailable when it is down, saying how to start it)."""
+        try:
+            return ask_sync(self.paths.socket(actor), message, budget_ms=budget_ms)
+        except Unavailable as error:
+            if actor != "control" and self.status(1000) is None:
+                raise Unavailable(self.how_to_start()) from error
+            raise
 
     def status(self, budget_ms: int = CALL_MS) -> Status | None:
         """The daemon's status, None when no daemon runs."""
@@ -69,8 +75,18 @@ class Cli:
         """The daemon's status. Raises Failed, saying how to start it, when it does not run."""
         status = self.status()
         if status is None:
-            raise Failed("the daemon does not run: start it with `recalld up` (or `recalld service install`)")
+            raise Failed(self.how_to_start())
         return status
+
+    def how_to_start(self) -> str:
+        """That the daemon does not run, and what starts it here."""
+        from .. import service
+
+        kind = service.manager()
+        if kind and service.installed(kind, self.paths, Path.home()):
+            command = " ".join(service.START[kind]).format(uid=os.getuid())
+            return f"the daemon does not run, though its service is installed: `{command}`, or see `recalld service status`"
+        return "the daemon does not run: start it with `recalld up` (or `recalld service install`)"
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -26,7 +26,7 @@ def status(cli: Cli, as_json: bool) -> None:
     if as_json:
         print_json(report(found))
     elif found is None:
-        click.echo(f"the daemon does not run (data: {cli.paths.data}): start it with `recalld up`")
+        click.echo(f"{cli.how_to_start()}; data: {cli.paths.data}")
     else:
         _show(found)
     raise click.exceptions.Exit(3 if found is None else 1 if found.degraded else 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from .context import Cli
+from .context import Cli, Failed
 
 
 @click.command("top")
@@ -15,6 +17,8 @@ def top(cli: Cli) -> None:
 
     Keys stand at the bottom; ? explains. It waits for a daemon that is away, and leaving it stops nothing.
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Failed("the screen needs a terminal: `recalld status` is for pipes")
     from ..tui.app import StatusApp
     from ..tui.source import Live
 

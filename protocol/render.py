@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .messages.capture import Handoff
+from .messages.capture import Handoff, Letter
 from .messages.common import Message
 from .messages.recall import Answer, Hit
 
@@ -60,6 +60,15 @@ def handoff(one: Handoff) -> dict[str, Any]:
     data["at"] = instant(data.pop("at_ms"))
     if "accepted_at_ms" in data:
         data["accepted_at"] = instant(data.pop("accepted_at_ms"))
+    return data
+
+
+def letter(one: Letter) -> dict[str, Any]:
+    """A message between projects with its times as ISO instants in UTC."""
+    data = plain(one, "state")
+    data["at"] = instant(data.pop("at_ms"))
+    if "read_at_ms" in data:
+        data["read_at"] = instant(data.pop("read_at_ms"))
     return data
 
 

@@ -34,6 +34,10 @@ HANDOFF = capture.Handoff(
     summary="Half done",
 )
 
+LETTER = capture.Letter(
+    id="m-1", to_project="widgets", from_project="gears", at_ms=1_790_000_000_000, body="It moved.", from_agent="codex"
+)
+
 
 def hit(passage: str = "Use ninja.", path: str = "tools/build.md") -> recall.Hit:
     return recall.Hit(
@@ -115,6 +119,17 @@ class Table:
             case capture.SessionEvents():
                 row = capture.EventRow(seq=1, session="s", host="codex", kind="user-prompt", at="2026-05-01T10:00:00Z")
                 return capture.EventPage(items=(row,), total=1, session="s")
+            case capture.Feedback():
+                return capture.FeedbackNoted(path=body.path, vault="notes", signal=body.signal, tally={body.signal: 1})
+            case capture.MessageSend():
+                return capture.MessageDone(letter=LETTER, project=PROJECT)
+            case capture.MessagePop():
+                read = msgspec.structs.replace(LETTER, state="read", read_by="s", read_at_ms=1_790_000_000_001)
+                return capture.MessageDone(letter=read, project=PROJECT)
+            case capture.MessageList():
+                return capture.Messages(items=(LETTER,), project=PROJECT, waiting=1)
+            case capture.MessageCancel():
+                return capture.MessagesCancelled(count=1, project=PROJECT)
             case capture.ImportEvents():
                 return capture.Imported(stored=len(body.lines))
         raise Unavailable(f"nobody answers {type(body).__name__}")

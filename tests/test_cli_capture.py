@@ -70,6 +70,36 @@ def test_sessions(daemon: Daemon) -> None:
     assert "no session" in recalld(daemon, "session", "show", "nonsense", code=1)
 
 
+def test_feedback(daemon: Daemon) -> None:
+    """By path in the project or by file; a wrong path and a wrong signal say what to do."""
+    as_json(daemon, "page", "write", "notes/axle", given="It is round.\n")
+    said = as_json(daemon, "feedback", "notes/axle", "wrong", "--reason", "square")
+    assert (said["path"], said["tally"]) == ("acme-widgets/notes/axle.md", {"wrong": 1})
+    file = daemon.paths.wiki / "acme-widgets/notes/axle.md"
+    assert as_json(daemon, "feedback", str(file), "helpful")["tally"] == {"helpful": 1}
+    assert "pass the path of a hit" in recalld(daemon, "feedback", "notes/none", "wrong", code=1)
+    assert "not_helpful" in recalld(daemon, "feedback", "notes/axle", "bad", code=2)
+    recalld(daemon, "page", "rm", "notes/axle")
+
+
+def test_messages(daemon: Daemon) -> None:
+    """Sent from one project, listed and read in another one, withdrawn by the sender."""
+    recalld(daemon, "page", "write", "notes/a", "--project", "gears", given="x")
+    sent = as_json(daemon, "message", "send", "gears", "-", "--subject", "API", given="The API moved.\n")
+    recalld(daemon, "message", "send", "gears", "second", "message")
+    assert "API" in recalld(daemon, "message", "list", "--sent")
+    assert [
+        each["subject"] for each in as_json(daemon, "message", "list", "--project", "gears") if "subject" in each
+    ] == ["API"]
+    assert recalld(daemon, "message", "pop", "--project", "gears") == "The API moved.\n"
+    assert "no message" in recalld(daemon, "message", "pop", sent["id"], "--project", "gears", code=1)
+    assert "no unread message" in recalld(daemon, "message", "cancel", sent["id"], code=1)
+    assert "pass --all" in recalld(daemon, "message", "cancel", code=2)
+    recalld(daemon, "message", "cancel", "--all")
+    assert "no message" in recalld(daemon, "message", "pop", "--project", "gears", code=1)
+    assert "known projects" in recalld(daemon, "message", "send", "nobody", "x", code=1)
+
+
 def test_pages(daemon: Daemon) -> None:
     """Written from stdin, read, its history, removed."""
     written = as_json(daemon, "page", "write", "gear", "--kind", "gotcha", "--tag", "gears", given="It slips.\n")

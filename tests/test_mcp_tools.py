@@ -39,6 +39,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "handoff_cancel": {"id": "h1"},
     "delete_page": {"path": "a"},
     "session_events": {"kinds": ["user-prompt"]},
+    "feedback": {"path": "a.md", "signal": "stale", "reason": "r"},
+    "message_send": {"to_project": "gears", "body": "b"},
+    "message_list": {"box": "outbox"},
+    "message_pop": {},
+    "message_cancel": {"id": "m-1"},
     "hook_event": {"event": "Stop", "anything": 1},
 }
 TOOLS = pytest.mark.parametrize("name", list(schemas.TOOLS))
@@ -84,7 +89,7 @@ async def test_the_list_is_small() -> None:
         listed = answers["default"][era]["tools/list"]
         assert len(listed["tools"]) == 8
         assert len(json.dumps(listed, separators=(",", ":")).encode()) <= 8000
-        assert len(answers["full"][era]["tools/list"]["tools"]) == 13
+        assert len(answers["full"][era]["tools/list"]["tools"]) == 18
     assert len(schemas.INSTRUCTIONS.encode()) < 2048
 
 
@@ -98,6 +103,7 @@ def test_annotations() -> None:
     hints = {name: tool.annotations() for name, tool in schemas.TOOLS.items()}
     assert {name for name, hint in hints.items() if hint["readOnlyHint"]} == {
         "recall", "read_note", "related", "recent", "status", "briefing", "handoff_list", "session_events",
+        "message_list",
     }  # fmt: skip
     assert all(hint["openWorldHint"] is False for hint in hints.values())
     assert hints["write_page"]["destructiveHint"] is True
@@ -128,6 +134,8 @@ async def test_each_tool_answers_as_its_schema_says(name: str) -> None:
         ),
         (capture.HandoffDone(handoff=None, project=capture.ProjectRef(name="w")), "handoff_accept"),
         (recall.Answer(hits=()), "recall"),
+        (capture.MessageDone(letter=None, project=capture.ProjectRef(name="w")), "message_pop"),
+        (capture.Messages(items=(), project=capture.ProjectRef(name="w")), "message_list"),
     ],
 )
 def test_other_outcomes_fit_the_schema(reply: Any, tool: str) -> None:

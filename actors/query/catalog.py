@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ...memory.notes import expiry
 from ...memory.notes.resolve import Ambiguous as SeveralNotes
 from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, without_suffix
 from ...memory.recall.catalog import Notes
-from ...memory.recall.types import Edge, NoteCard
+from ...memory.recall.types import Edge, NoteCard, Tally
 from ...protocol.messages.common import Link
 from .chunks import ChunkTable
 from .matrix import Matrix
@@ -80,6 +80,13 @@ class View:
         answers: dict[tuple[int, str], Answer] = {}
         for source in sources.union(fresh):
             self._link(source, answers)
+
+    def judge(self, tallies: Mapping[int, Tally]) -> None:
+        """Take in what was said of notes that are here; of a note that ``change`` brings, nothing was said until then."""
+        for note, tally in tallies.items():
+            card = self.cards.get(note)
+            if card is not None and card.feedback != tally:
+                self.notes.put(msgspec.structs.replace(card, feedback=tally))
 
     def find(self, ref: str, vault_ids: Iterable[int]) -> list[int]:
         """The notes that a person may mean by ``ref``: a path, absolute or the end of one, a title, an alias."""

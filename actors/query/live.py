@@ -23,7 +23,7 @@ from . import heap
 from .catalog import View
 from .matrix import Matrix
 from .reader import NoIndex, Reader
-from .streams import notes, past, vectors
+from .streams import feedback, notes, past, vectors
 
 log = logging.getLogger("recalld.query")
 
@@ -168,6 +168,7 @@ def load_notes(conn: sqlite3.Connection, view: View) -> None:
     """Fill an empty view with the cards, links and chunks that are current."""
     view.vaults = {row.id: row for row in notes.vaults(conn)}
     view.change((), notes.current_notes(conn))
+    view.judge(feedback.of_all(conn))
     owners, hashes = notes.all_chunk_keys(conn)
     view.chunks.load(owners, hashes, set(view.cards))
     view.revision = notes.revision(conn)
@@ -211,11 +212,13 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
     gone = [row.card.id for row in rows if not row.current]
     current = [row for row in rows if row.current]
     keys = notes.chunk_keys(conn, [row.card.id for row in current])
+    tallies = feedback.of_notes(conn, [row.card.id for row in current])
     for start in range(0, max(len(gone), len(current)), PUT_AT_ONCE):
         part = slice(start, start + PUT_AT_ONCE)
         with view.lock:
             view.change(gone[part], current[part])
     with view.lock:
+        view.judge(tallies)
         view.chunks.replace([row.card.id for row in rows], keys)
         view.vaults = {row.id: row for row in notes.vaults(conn)}
     if notes.count_current(conn) != len(view.cards):

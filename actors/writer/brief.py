@@ -14,7 +14,7 @@ from ..sqlite import sqlite3
 from .database import Database
 from .places import GLOBAL
 from .recorder import Recorder, now_ms
-from .records import captured
+from .records import captured, letters
 from .records import pages as page_records
 from .records.pages import PageRow
 from .wiki.files import folder_of
@@ -30,6 +30,7 @@ class Facts:
         self.handoffs: list[Handoff] = captured.open_handoffs(conn, project)
         self.sessions: list[Session] = captured.recent_sessions(conn, project, SESSIONS_LOOKED_AT)
         self.pages: list[PageRow] = page_records.pages_of(conn, wiki_root, folder_of(project)) if project else []
+        self.waiting = letters.waiting(conn, project) if project else 0
         self.everywhere: list[PageRow] = page_records.pages_of(conn, wiki_root, GLOBAL)
 
 
@@ -64,6 +65,7 @@ class Briefer:
             pages=[await self._body(page) for page in pinned],
             sessions=recent(facts.sessions, place.session),
             notes=unread(pages, facts.sessions, place),
+            waiting=0 if project.guessed else facts.waiting,
             budget_chars=budget,
         )
         if offered is None or f"id: {offered.id};" not in text:

@@ -223,7 +223,7 @@ def match_of(query: str) -> str:
 
 
 def is_of(record: bytes, session: str) -> bool:
-    """Whether a journal record is about ``session``: its events, its end, its handoff, offers to it."""
+    """Whether a journal record is about ``session``: its events, its end, its handoff, what it said and sent."""
     if session.encode() not in record:
         return False
     try:
@@ -237,5 +237,9 @@ def is_of(record: bytes, session: str) -> bool:
             return entry.session == session
         case ledger.HandedOff():
             return entry.handoff is not None and entry.handoff.from_session == session
+        case ledger.Judged():
+            return entry.session == session
+        case ledger.Mailed():
+            return entry.letter is not None and entry.letter.from_session == session
         case ledger.Purged():
             return False

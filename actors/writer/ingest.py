@@ -31,8 +31,10 @@ from .brief import Briefer
 from .database import Database
 from .desk import Desk
 from .door import Door
+from .feedback import FeedbackDesk
 from .finisher import Finisher
 from .journal import Journal
+from .mail import Mail
 from .pageindex import PageIndex
 from .places import Places
 from .recorder import Recorder, now_ms
@@ -79,6 +81,8 @@ class Ingest:
         self.places = Places(db)
         self.spool = Spool(env.paths.spool, self._deliver)
         self.desk = Desk(self)
+        self.feedback = FeedbackDesk(self)
+        self.mail = Mail(self)
         self.intake = Intake()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._in_flight = self._peak = self._refused = 0
@@ -132,6 +136,11 @@ class Ingest:
             asks.EndSession: self.desk.end,
             asks.PurgeSession: self.desk.purge,
             asks.ImportEvents: self._import,
+            asks.Feedback: self.feedback.note,
+            asks.MessageSend: self.mail.send,
+            asks.MessageList: self.mail.listed,
+            asks.MessagePop: self.mail.pop,
+            asks.MessageCancel: self.mail.cancel,
         }
 
     async def start(self) -> None:

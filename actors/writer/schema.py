@@ -16,7 +16,7 @@ FULL_TEXT = ("chunk_fts", "past_fts", "event_fts")
 AUTOMERGE = 8
 """Pieces of a full-text index that are merged at a time: 8 stores a fifth faster than the default 4 and asks as fast."""
 
-VERSION = 1
+VERSION = 2
 """Stored as ``user_version``. A database with a larger one is opened read-only."""
 
 TABLES = """
@@ -161,6 +161,38 @@ CREATE TABLE replays (key TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, reply BLOB N
 CREATE TABLE comparisons (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, query TEXT NOT NULL, report TEXT NOT NULL);
 """
 
+SINCE_2 = """
+CREATE INDEX notes_hash ON notes (hash) WHERE valid_to IS NULL;
+
+-- What was said of a file's very bytes, one row a voice (a session, or a person).
+CREATE TABLE feedback (
+    hash BLOB NOT NULL,
+    voice TEXT NOT NULL,
+    signal TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    session TEXT NOT NULL,
+    path TEXT NOT NULL,
+    root TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (hash, voice)
+) WITHOUT ROWID;
+
+-- Messages from one project to another.
+CREATE TABLE letters (
+    id TEXT PRIMARY KEY,
+    to_project TEXT NOT NULL,
+    from_project TEXT NOT NULL,
+    session TEXT NOT NULL,
+    state TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    letter BLOB NOT NULL                -- msgpack of protocol.messages.capture.Letter
+) WITHOUT ROWID;
+CREATE INDEX letters_inbox ON letters (to_project, state, at_ms);
+CREATE INDEX letters_outbox ON letters (from_project, state, at_ms);
+"""
+
+TABLES += SINCE_2
+
 
 class Step(NamedTuple):
     """How a database of the version before becomes one of this version."""
@@ -170,7 +202,15 @@ class Step(NamedTuple):
     """True when rows must be made again from files: every note's stat and hash are forgotten, and the next sweep re-reads it."""
 
 
-STEPS: Mapping[int, Step] = {}
+def _to_2(conn: sqlite3.Connection) -> None:
+    for statement in statements(SINCE_2):
+        conn.execute(statement)
+
+
+STEPS: Mapping[int, Step] = {
+    # ``expires_at`` in frontmatter is understood, and ``expires`` may name an instant: every note is parsed again.
+    2: Step(_to_2, reindex=True),
+}
 """By the version that a step leads to. Every version from 2 to VERSION has one."""
 
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "remove": ("vaults", "Stop watching a folder and forget its notes."),
     "list": ("vaults", "List the watched folders."),
     "ask": ("ask", "Ask your notes a question."),
+    "feedback": ("feedback", "Say whether a note was helpful, stale or wrong."),
     "index": ("index", "Bring the index up to date and wait for it."),
     "stats": ("stats", "Show how a folder's notes hang together."),
     "eval": ("evaluate", "Measure and tune recall on your notes."),
@@ -39,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "page": ("pages", "Read, write and remove pages of the wiki."),
     "session": ("sessions", "List, show, end and purge agents' sessions."),
     "handoff": ("handoffs", "List, show, accept, cancel and open handoffs."),
+    "message": ("messages", "Send, list, read and withdraw messages between projects."),
     "brief": ("sessions", "Print what an agent that starts here is told."),
     "events": ("events", "Print captured events; --follow goes on."),
     "spool": ("events", "Show events that wait for the daemon."),
@@ -63,9 +65,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Recall", ("ask", "index", "stats", "eval", "ab", "model", "graph")),
+    ("Recall", ("ask", "feedback", "index", "stats", "eval", "ab", "model", "graph")),
     ("Notes and pages", ("add", "remove", "list", "page")),
-    ("Agents", ("install", "uninstall", "mcp", "hook", "session", "handoff", "brief", "events", "spool", "import")),
+    (
+        "Agents",
+        ("install", "uninstall", "mcp", "hook", "session", "handoff", "message", "brief", "events", "spool", "import"),
+    ),
     ("Daemon", ("up", "stop", "restart", "pause", "resume", "status", "top", "service", "doctor", "logs", "metrics")),
     ("Data", ("backup", "restore", "export", "reindex", "purge", "compact", "completion")),
 )

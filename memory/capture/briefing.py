@@ -1,5 +1,5 @@
 """
-What an agent is told when it starts: the open handoff, rules and pinned pages, recent sessions, unread notes.
+What an agent is told when it starts: the open handoff, waiting messages, rules and pinned pages, recent sessions, unread notes.
 
 Everything in it is history, written by others: it is fenced with markers, says so, and cannot close its own fence. The same
 state gives the same bytes (no ages, no counters), so that a host's prompt cache survives.
@@ -63,16 +63,18 @@ def compose(
     pages: Sequence[PinnedPage] = (),
     sessions: Sequence[RecentSession] = (),
     notes: Sequence[UnreadNote] = (),
+    waiting: int = 0,
     budget_chars: int = 4000,
     cap_chars: int = HOST_CAP_CHARS,
 ) -> str:
     """
     The briefing, at most ``min(budget_chars, cap_chars)`` characters; '' when there is nothing to tell or no room.
 
-    In order: handoff, rules and pinned pages, recent sessions, unread notes. A section that does not fit is cut at a line.
+    In order: handoff, that ``waiting`` messages wait (what they say is read on request), rules and pinned pages, recent
+    sessions, unread notes. A section that does not fit is cut at a line.
     """
     limit = min(budget_chars, cap_chars)
-    if limit < MIN_CHARS or not (handoff or pages or sessions or notes):
+    if limit < MIN_CHARS or not (handoff or pages or sessions or notes or waiting):
         return ""
     head = f"{START}\nrecalld, project {_safe(project, 80)}. {NOTICE}\n"
     room = limit - len(head) - len(END)
@@ -81,7 +83,8 @@ def compose(
         share = room if not pages else max(int(room * HANDOFF_SHARE), min(room, 600))
         body.append(_fit(handoff_text(handoff), share))
         room -= len(body[-1])
-    for section in (_pages(pages, room - 1), _sessions(sessions), _notes(notes)):
+    mail = _mail(waiting)
+    for section in (mail, _pages(pages, room - len(mail) - 1), _sessions(sessions), _notes(notes)):
         fitted = _fit(section, room)
         body.append(fitted)
         room -= len(fitted)
@@ -109,6 +112,13 @@ def handoff_text(handoff: Handoff) -> str:
     lines.append("Summary:")
     lines += [f"> {line}" for line in _safe_block(handoff.summary)]
     return "\n".join(lines) + "\n"
+
+
+def _mail(waiting: int) -> str:
+    if not waiting:
+        return ""
+    what = "1 message from other projects waits" if waiting == 1 else f"{waiting} messages from other projects wait"
+    return f"\n## Messages\n{what} here: read with the tool message_pop, or `recalld message pop`.\n"
 
 
 def _pages(pages: Sequence[PinnedPage], room: int) -> str:

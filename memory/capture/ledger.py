@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ...protocol.messages.capture import Handoff, Place
+from ...protocol.messages.capture import Handoff, Letter, Place, Signal
 from .events import Event
 
 
@@ -55,7 +55,36 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     at_ms: int
 
 
-Entry = Happened | HandedOff | Finished | Purged
+class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="judged"):
+    """
+    What one voice (a session, or a person) said of a note as it stood: ``hash`` is that of its file, in hex. Nothing is
+    said of the note once it has another one.
+    """
+
+    hash: str
+    signal: Signal
+    at_ms: int
+    path: str = ""
+    root: str = ""
+    """The vault's folder, to show where the note stood."""
+    reason: str = ""
+    host: str = ""
+    session: str = ""
+
+
+class Mailed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="letter"):
+    """One wish about messages between projects; granted or not when it is applied, in the journal's order."""
+
+    op: Literal["send", "pop", "cancel"]
+    at_ms: int
+    id: str = ""
+    """'' with pop: the oldest that waits; with cancel: all that this project sent."""
+    place: Place = Place()
+    letter: Letter | None = None
+    replay_key: str = ""
+
+
+Entry = Happened | HandedOff | Finished | Purged | Judged | Mailed
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Entry).decode

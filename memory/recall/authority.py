@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from .entities import name_key
-from .types import NoteCard
+from .types import NoteCard, Tally
 
 FLOOR, CEILING = 0.55, 1.50
 """Bounds of the factor; nothing is ever excluded by it."""
+
+STEP, STEPS = 1.05, 3
+"""What one voice for a note is worth, or against it; more than three in one direction count as three."""
+FLAGGED = 0.75
+"""For a note that somebody found stale or wrong: below its equals until it is put right, and still there to be found."""
 
 _KIND = {
     "rule": 0.15, "decision": 0.15, "adr": 0.15, "procedure": 0.12, "runbook": 0.12, "gotcha": 0.12,
@@ -33,6 +38,14 @@ def factor(card: NoteCard) -> float:
     if _NOT_TO_ANSWER_FROM & set(card.tags):
         value = FLOOR
     return min(CEILING, max(FLOOR, value))
+
+
+def feedback(tally: Tally) -> float:
+    """FLAGGED, or STEP**-STEPS … STEP**STEPS; 1.0 where nobody said anything. A flag is not outvoted."""
+    if tally.stale or tally.wrong:
+        return FLAGGED
+    net: int = max(-STEPS, min(STEPS, tally.helpful - tally.not_helpful))
+    return float(STEP**net)
 
 
 def is_session(card: NoteCard) -> bool:

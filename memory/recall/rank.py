@@ -163,6 +163,7 @@ def _factors(
         found["authority"] = authority.factor(card) ** params.authority_strength
     elif authority.is_session(card):
         found["sessions"] = 1.25
+    found["feedback"] = authority.feedback(card.feedback)
     replaced = supersession.is_superseded(card, catalog)
     if replaced:
         found["superseded"] = params.history_factor if question.time == "history" else params.superseded_factor
@@ -313,6 +314,8 @@ class _Book:
             parts.append(f"meaning: {streams['vector'].score:.2f}")
         if replaced_by:
             parts.append(f"superseded by “{self.catalog.cards[replaced_by].title}”")
+        if card.feedback.stale or card.feedback.wrong:
+            parts.append(f"said to be {'wrong' if card.feedback.wrong else 'stale'}")
         if "period" in factors and card.date:
             parts.append(f"dated {card.date}")
         return "; ".join(parts)

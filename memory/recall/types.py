@@ -14,6 +14,18 @@ import msgspec
 from ...protocol.messages.common import Link
 
 
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """How many voices said what of a note as it stands."""
+
+    helpful: int = 0
+    not_helpful: int = 0
+    stale: int = 0
+    wrong: int = 0
+
+
+NOBODY = Tally()
+
+
 class NoteCard(msgspec.Struct, frozen=True, kw_only=True):
     """What ranking knows of one version of a note. ``id`` is the row in ``notes``."""
 
@@ -37,6 +49,7 @@ class NoteCard(msgspec.Struct, frozen=True, kw_only=True):
     headings: tuple[str, ...] = ()
     links: tuple[Link, ...] = ()
     words: int = 0
+    feedback: Tally = NOBODY
 
 
 class Edge(msgspec.Struct, frozen=True, array_like=True):

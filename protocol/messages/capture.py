@@ -273,11 +273,107 @@ class Imported(Message, frozen=True, tag="imported"):
     refused: int = 0
 
 
+Signal = Literal["helpful", "not_helpful", "stale", "wrong"]
+
+
+class Feedback(Message, frozen=True, tag="feedback"):
+    """Say of a note or page whether it helped -> FeedbackNoted. Counts until the note's text changes."""
+
+    path: str
+    """As in a hit, with or without its vault's folder; a page's path in the project will do."""
+    signal: Signal
+    vault: str = ""
+    reason: str = ""
+    place: Place = Place()
+
+
+class FeedbackNoted(Message, frozen=True, tag="feedback_noted"):
+    path: str
+    vault: str
+    signal: Signal
+    tally: dict[Signal, int]
+    """What counts for the note now, by signal."""
+    redacted: int = 0
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message from one project's agent to whoever works in another one."""
+
+    id: str
+    to_project: str
+    from_project: str
+    at_ms: int
+    body: str
+    subject: str = ""
+    from_agent: str = ""
+    from_session: str = ""
+    state: Literal["waiting", "read", "cancelled"] = "waiting"
+    read_by: str = ""
+    read_at_ms: int = 0
+    cut: bool = False
+    """True in a list where ``body`` is only the beginning."""
+
+
+class MessageSend(Message, frozen=True, tag="message_send"):
+    """Leave a message to another project -> MessageDone. Refused for a recipient that nobody knows."""
+
+    to_project: str
+    body: str
+    subject: str = ""
+    place: Place = Place()
+    replay_key: str = ""
+
+
+class MessageList(Message, frozen=True, tag="message_list"):
+    """Messages that wait for this project, or that it sent -> Messages. Reads none of them."""
+
+    place: Place = Place()
+    box: Literal["inbox", "outbox"] = "inbox"
+    limit: int = 50
+
+
+class MessagePop(Message, frozen=True, tag="message_pop"):
+    """Take a message out of this project's inbox, the given or the oldest: exactly one caller gets it -> MessageDone."""
+
+    place: Place = Place()
+    id: str = ""
+    replay_key: str = ""
+
+
+class MessageCancel(Message, frozen=True, tag="message_cancel"):
+    """Withdraw what this project sent and nobody read: the given message, or all -> MessagesCancelled."""
+
+    place: Place = Place()
+    id: str = ""
+    replay_key: str = ""
+
+
+class MessageDone(Message, frozen=True, tag="message_done"):
+    """``letter`` None: there is none, or somebody else has it."""
+
+    letter: Letter | None
+    project: ProjectRef
+    redacted: int = 0
+
+
+class Messages(Message, frozen=True, tag="messages"):
+    items: tuple[Letter, ...]
+    project: ProjectRef
+    waiting: int = 0
+    """How many wait in this project's inbox."""
+
+
+class MessagesCancelled(Message, frozen=True, tag="messages_cancelled"):
+    count: int
+    project: ProjectRef
+
+
 CaptureRequest = (
     WritePage | DeletePage | ReadPage | PageLog | HandoffBegin | HandoffAccept | HandoffList | HandoffCancel | Brief
-    | SessionList | SessionEvents | EndSession | PurgeSession | ImportEvents
+    | SessionList | SessionEvents | EndSession | PurgeSession | ImportEvents | Feedback
+    | MessageSend | MessageList | MessagePop | MessageCancel
 )  # fmt: skip
 CaptureReply = (
     PageWritten | PageDeleted | PageText | PageHistory | HandoffDone | Handoffs | Briefing | Sessions | EventPage
-    | Purged | Imported | Ok
+    | Purged | Imported | Ok | FeedbackNoted | MessageDone | Messages | MessagesCancelled
 )  # fmt: skip

@@ -17,7 +17,8 @@ from ....protocol.messages.capture import Place
 from ....protocol.messages.common import Message
 from . import arguments
 from .arguments import BadArguments
-from .schemas import TOOLS, Tool
+from .schemas import TOOLS
+from .toolkit import Tool
 
 Arguments = dict[str, Any]
 
@@ -65,7 +66,7 @@ def call(name: str, given: Mapping[str, Any] | None, caller: Caller, request_id:
     """Raises BadArguments (the text is for the model) and KeyError for a tool that does not exist."""
     tool = TOOLS[name]
     checked = arguments.check(name, tool.input_schema(), given)
-    if tool.writes and tool.name != "hook_event":
+    if tool.writes and tool.name not in ("hook_event", "feedback"):
         _refuse_nowhere(checked, caller)
     return Call(tool, checked, _BUILD[name](checked, caller, caller.replay_key(request_id), now_ms))
 
@@ -204,6 +205,39 @@ def _session_events(args: Arguments, caller: Caller, _key: str, _now: int) -> Me
     )
 
 
+def _feedback(args: Arguments, caller: Caller, _key: str, _now: int) -> Message:
+    return capture.Feedback(
+        path=args["path"],
+        signal=args["signal"],
+        vault=args.get("vault", ""),
+        reason=args.get("reason", ""),
+        place=caller.place(),
+    )
+
+
+def _message_send(args: Arguments, caller: Caller, key: str, _now: int) -> Message:
+    return capture.MessageSend(
+        to_project=args["to_project"],
+        body=args["body"],
+        subject=args.get("subject", ""),
+        place=caller.place(args.get("project", "")),
+        replay_key=key,
+    )
+
+
+def _message_list(args: Arguments, caller: Caller, _key: str, _now: int) -> Message:
+    place = caller.place(args.get("project", ""))
+    return capture.MessageList(place=place, box=args.get("box", "inbox"), limit=args.get("limit", 50))
+
+
+def _message_pop(args: Arguments, caller: Caller, key: str, _now: int) -> Message:
+    return capture.MessagePop(place=caller.place(args.get("project", "")), id=args.get("id", ""), replay_key=key)
+
+
+def _message_cancel(args: Arguments, caller: Caller, key: str, _now: int) -> Message:
+    return capture.MessageCancel(place=caller.place(args.get("project", "")), id=args.get("id", ""), replay_key=key)
+
+
 def _hook_event(args: Arguments, caller: Caller, _key: str, now_ms: int) -> Message:
     """
     The event as a hook client's line: what a host's template filled in stands beside the names of this tool, or in
@@ -240,5 +274,10 @@ _BUILD: dict[str, Callable[[Arguments, Caller, str, int], Message]] = {
     "handoff_cancel": _handoff_cancel,
     "delete_page": _delete_page,
     "session_events": _session_events,
+    "feedback": _feedback,
+    "message_send": _message_send,
+    "message_list": _message_list,
+    "message_pop": _message_pop,
+    "message_cancel": _message_cancel,
     "hook_event": _hook_event,
 }

@@ -16,11 +16,12 @@ import msgspec
 from ....memory.capture import events, handoffs, ledger, sessions
 from ....memory.capture.events import Event
 from ....memory.capture.handoffs import Transition
-from ....memory.capture.ledger import Entry, Finished, HandedOff, Happened, Purged
+from ....memory.capture.ledger import Entry, Finished, HandedOff, Happened, Judged, Mailed, Purged
 from ....memory.capture.sessions import Claim, Finish, Refresh, Release, Session, Withdraw
 from ....memory.recall.tokens import index_text
-from ....protocol.messages.capture import Handoff, HandoffDone, Place, ProjectRef
+from ....protocol.messages.capture import Handoff, HandoffDone, Letter, Place, ProjectRef
 from ...sqlite import sqlite3
+from . import feedback, letters
 from .captured import applied_seq, decode_handoff, decode_session, handoff_of, open_handoffs
 
 CACHE_SESSIONS = 4096
@@ -30,8 +31,11 @@ REPLAYS_KEPT_MS = 86_400_000
 pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 
-Granted = Handoff | bool | None
-"""Answer to one entry: an event was stored (True) or known already (False); a handoff as it is now, or None."""
+Granted = Handoff | Letter | int | None
+"""
+Answer to one entry: an event was stored (True) or known already (False); a handoff or message as it is now, or None; how many
+messages were withdrawn.
+"""
 
 
 class Applied(msgspec.Struct):
@@ -98,6 +102,10 @@ class _Batch:
                         answer = self._finished(entry)
                     case Purged():
                         self._purged(entry)
+                    case Judged():
+                        feedback.judge(self.conn, entry)
+                    case Mailed():
+                        answer = letters.apply(self.conn, entry)
             self.applied.answers.append(answer)
         self._flush()
         if entries:
@@ -263,6 +271,8 @@ class _Batch:
         for table in ("event_fts WHERE rowid IN (SELECT seq FROM events WHERE session = ?)", "events WHERE session = ?",
                       "sessions WHERE id = ?", "offers WHERE session = ?"):  # fmt: skip
             self.conn.execute(f"DELETE FROM {table}", (entry.session,))
+        feedback.forget_session(self.conn, entry.session)
+        letters.forget_session(self.conn, entry.session)
         for row in self.conn.execute("SELECT handoff FROM handoffs").fetchall():
             handoff = decode_handoff(row[0])
             if handoff.from_session == entry.session:

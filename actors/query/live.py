@@ -17,7 +17,7 @@ from collections.abc import Callable
 import anyio
 import anyio.to_thread
 
-from ...protocol.envelope import TimedOut
+from ...protocol.envelope import Overloaded, TimedOut
 from ..sqlite import sqlite3
 from . import heap
 from .catalog import View
@@ -74,6 +74,8 @@ class Live:
                     await anyio.to_thread.run_sync(heap.trim)
             except TimedOut:
                 log.warning("loading the index took longer than %d s", LOAD_BUDGET_MS // 1000)
+            except Overloaded:
+                pass  # as many questions as may wait do: the next turn is soon enough for what is new
             await anyio.sleep(POLL_S)
 
     async def refresh(self) -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -45,7 +46,7 @@ from .protocol.messages.control import (
     StopAll,
     Transition,
 )
-from .protocol.runtime import Paths, RuntimeFolderError, locate, make_private
+from .protocol.runtime import Paths, RuntimeFolderError, locate, make_private, open_standard_streams
 from .protocol.server import Server
 from .protocol.sockets import bind
 from .protocol.version import VERSION
@@ -62,11 +63,16 @@ class AlreadyRunning(Exception):
     """Raised when another daemon holds the lock of this data or runtime folder."""
 
 
+class NoSockets(Exception):
+    """Raised when a listening socket cannot be made."""
+
+
 class Supervisor:
     """The daemon. ``run`` returns when it was stopped."""
 
-    def __init__(self, paths: Paths, config: Config) -> None:
+    def __init__(self, paths: Paths, config: Config, *, while_stdin: bool = False) -> None:
         self._paths = paths
+        self._while_stdin = while_stdin
         self._config = config
         self._started = time.monotonic()
         self._service = ServiceManager()
@@ -97,8 +103,10 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._tell_config)
+        if self._while_stdin:
+            loop.add_reader(0, self._heard_stdin)
         inherited = inherited_sockets()
-        control = inherited.get("control") or bind(self._paths.socket("control"))
+        control = self._bind(inherited)
         server = Server(
             control,
             decode_control,
@@ -111,9 +119,6 @@ class Supervisor:
             },
             name="control",
         )
-        for child in self._children.values():
-            child.adopt(inherited)
-            child.bind()
         serving = asyncio.create_task(server.run())
         ticking = asyncio.create_task(self._tick())
         tending = {name: asyncio.create_task(child.tend()) for name, child in self._children.items()}
@@ -134,6 +139,17 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     self._paths.socket("control").unlink()
 
+    def _bind(self, inherited: dict[str, socket.socket]) -> socket.socket:
+        """Every listening socket; returns that of control."""
+        try:
+            control = inherited.get("control") or bind(self._paths.socket("control"))
+            for child in self._children.values():
+                child.adopt(inherited)
+                child.bind()
+        except OSError as error:
+            raise NoSockets(f"no sockets can be made in {self._paths.runtime}: {error}: try --runtime FOLDER") from None
+        return control
+
     async def _stop_children(self, tending: dict[str, asyncio.Task[None]]) -> None:
         for name in reversed(list(self._children)):
             self._children[name].want("stop")
@@ -143,6 +159,12 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping.set()
+
+    def _heard_stdin(self) -> None:
+        """Whoever started us for the time of one command is gone when its pipe ends."""
+        if not os.read(0, 4096):
+            asyncio.get_running_loop().remove_reader(0)
+            self._stop()
 
     def _changed(self, child: Child, before: State, why: str) -> None:
         arrow = f"{before} -> {child.state}: {why}"
@@ -254,15 +276,19 @@ def lock(folder: Path, name: str) -> int:
     return descriptor
 
 
-def start(paths: Paths) -> int:
-    """Run the daemon until it is stopped. Returns the exit code; one line on stderr says why it did not start."""
+def start(paths: Paths, *, while_stdin: bool = False) -> int:
+    """
+    Run the daemon until it is stopped, or with ``while_stdin`` until the other end of descriptor 0 is closed.
+
+    Returns the exit code; one line on stderr says why it did not start.
+    """
     try:
         make_private(paths.data)
         make_private(paths.runtime)
         for folder in (paths.logs, paths.spool, paths.journal, paths.models):
             make_private(folder)
         config = configuration.load(paths.config)
-        held = [lock(paths.data, "lock"), lock(paths.runtime, "lock")]
+        held = [lock(folder, "lock") for folder in dict.fromkeys((paths.data.resolve(), paths.runtime.resolve()))]
     except AlreadyRunning as error:
         print(f"recalld: {error}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 4
@@ -272,7 +298,10 @@ def start(paths: Paths) -> int:
     random.seed()
     os.umask(0o077)
     try:
-        asyncio.run(Supervisor(paths, config).run())
+        asyncio.run(Supervisor(paths, config, while_stdin=while_stdin).run())
+    except NoSockets as error:
+        print(f"recalld: {error}", file=sys.stderr)  # noqa: T201 - as above
+        return 3
     finally:
         for descriptor in held:
             os.close(descriptor)
@@ -284,8 +313,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="recalld up", description="Run the recalld daemon in the foreground.")
     parser.add_argument("--data")
     parser.add_argument("--runtime")
+    parser.add_argument("--while-stdin", action="store_true", help="end when standard input does")
     arguments = parser.parse_args()
-    return start(locate(arguments.data, arguments.runtime))
+    open_standard_streams()
+    try:
+        paths = locate(arguments.data, arguments.runtime)
+    except RuntimeFolderError as error:
+        print(f"recalld: {error}", file=sys.stderr)  # noqa: T201 - as above
+        return 3
+    return start(paths, while_stdin=arguments.while_stdin)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,11 +35,13 @@ from ..protocol.messages.control import Beat, ConfigChanged, FromChild, Pause, P
 from ..protocol.runtime import Paths
 from ..protocol.sockets import streams
 from .lifecycle import ASKS, BOOT_FAILURE
-from .logs import configure
+from .logs import configure, sendable
 
 BEAT_S = 1.0
 TICK_S = 0.25
 ORPHANED = 71
+ORPHAN_GRACE_S = 2.0
+"""How long a transaction may go on when the supervisor is gone, where the kernel does not end us with it."""
 PR_SET_PDEATHSIG = 1
 
 log = logging.getLogger("recalld.actor")
@@ -135,12 +138,19 @@ def _die_with_parent(parent_pid: int) -> None:
         os._exit(ORPHANED)
 
 
+def _exit_later(seconds: float) -> None:
+    """End this process after ``seconds``, whatever its event loop does then."""
+    timer = threading.Timer(seconds, os._exit, (ORPHANED,))
+    timer.daemon = True
+    timer.start()
+
+
 async def _live(birth: Birth, name: str, factory: Callable[[Env], Actor]) -> int:
     paths = Paths(Path(birth.data), Path(birth.runtime))
     control = Control(*await streams(socket.socket(fileno=birth.control_fd)))
     try:
         config = configuration.load(paths.config)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         await control.failed(str(error))
         return BOOT_FAILURE
     problem = configure(name, paths.logs, config.log)
@@ -169,7 +179,7 @@ class Control:
 
     async def failed(self, text: str) -> None:
         """Tell why this process cannot start."""
-        self.send(Beat(vitals=Vitals(facts={"last_error": text})))
+        self.send(Beat(vitals=Vitals(facts={"last_error": sendable(text)})))
         with anyio.move_on_after(1):
             await self._writer.drain()
 
@@ -255,6 +265,7 @@ class Life:
     def _vitals(self) -> Vitals:
         own = self._actor.vitals()
         facts = own.facts if "last_error" in own.facts else {**own.facts, "last_error": self._problem()}
+        facts = {name: sendable(text) for name, text in facts.items()}
         return msgspec.structs.replace(own, lag_ms=self._lag.take_ms(), rss_bytes=rss_bytes(), facts=facts)
 
     async def _listen(self, work: anyio.CancelScope) -> None:
@@ -264,6 +275,7 @@ class Life:
                 case None:
                     log.warning("the supervisor is gone")
                     self._code = ORPHANED
+                    _exit_later(ORPHAN_GRACE_S)
                     work.cancel()
                     return
                 case Stop():

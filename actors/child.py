@@ -35,6 +35,8 @@ ABORT_GRACE_S = 0.3
 TERM_GRACE_S = 1.0
 OVERSLEPT_S = 0.5
 """A deadline that is noticed this late means that the supervisor itself was stopped: the child gets its time again."""
+START_PATIENCE = 10
+"""A child that beats and is not ready is given this many times its start timeout: it may be migrating a large index."""
 MAX_ERR_BYTES = 1_000_000
 
 Want = Literal["run", "restart", "stop"]
@@ -76,7 +78,6 @@ class Child:
         self.why = ""
         self._started = 0.0
         self._beat_at = 0.0
-        self.ticked_at = time.monotonic()
 
     # -- what others may do -------------------------------------------------------------------------------------------
 
@@ -157,11 +158,14 @@ class Child:
         self.restarts = self.generation - 1
         self._started = time.monotonic()
         self.vitals = Vitals()
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            return Exit(1, False, 0.0, f"could not be started: {error}")
         try:
             self.bind()
             process = await self._spawn(theirs)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # no descriptor, no memory, no thread to wait for it
             ours.close()
             return Exit(1, False, 0.0, f"could not be started: {error}")
         finally:
@@ -243,10 +247,12 @@ class Child:
 
     async def _hear(self, reader: asyncio.StreamReader) -> str:
         """Take the child's messages in. Returns why it must go: '' at its end of file, else 'stale beat …'."""
+        ready_by = time.monotonic() + START_PATIENCE * self.spec.start_timeout_s
         limit_s = self.spec.start_timeout_s
         while True:
             before = time.monotonic()
-            self.ticked_at = before
+            if self.state != "RUNNING":
+                limit_s = max(0.0, min(self.spec.start_timeout_s, ready_by - before))
             try:
                 async with asyncio.timeout(limit_s):
                     body = await read_body(reader)
@@ -254,7 +260,10 @@ class Child:
             except TimeoutError:
                 if time.monotonic() - before > limit_s + OVERSLEPT_S:
                     continue
-                return f"no beat for {limit_s:.1f} s" if self.state == "RUNNING" else f"not ready after {limit_s:.0f} s"
+                waited_s = time.monotonic() - self._started
+                return (
+                    f"no beat for {limit_s:.1f} s" if self.state == "RUNNING" else f"not ready after {waited_s:.0f} s"
+                )
             except ConnectionError:
                 return ""
             except (OSError, ProtocolError, msgspec.MsgspecError) as error:
@@ -315,5 +324,9 @@ def _kill_group(pid: int, number: int) -> None:
 
 def _how(code: int, lived_s: float) -> str:
     if code < 0:
-        return f"killed by {signal.Signals(-code).name} after {lived_s:.1f} s"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # most real-time signals have no name
+            name = f"signal {-code}"
+        return f"killed by {name} after {lived_s:.1f} s"
     return f"exit {code} after {lived_s:.1f} s"

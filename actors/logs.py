@@ -7,6 +7,7 @@ import logging.handlers
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,11 @@ from ..protocol.config import Log
 KEPT_FILES = 2
 
 _encode = msgspec.json.Encoder().encode
+
+
+def sendable(value: Any) -> Any:
+    """A text without what UTF-8 cannot hold: bytes of file names that are not text are shown as \\udcXX. Others as they are."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 class JsonLines(logging.Formatter):
@@ -36,7 +42,10 @@ class JsonLines(logging.Formatter):
             line["trace"] = trace
         if record.exc_info:
             line["error"] = "".join(traceback.format_exception(*record.exc_info))[-8000:]
-        return _encode(line).decode()
+        try:
+            return _encode(line).decode()
+        except UnicodeEncodeError:  # a file name that is not UTF-8
+            return _encode({key: sendable(value) for key, value in line.items()}).decode()
 
 
 class LastProblem(logging.Handler):
@@ -47,7 +56,7 @@ class LastProblem(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()[:500]
+        self.text = sendable(record.getMessage())[:500]
 
 
 def configure(actor: str, folder: Path, settings: Log) -> LastProblem:

@@ -108,6 +108,14 @@ def test_bytes_that_are_no_text_are_asked_and_refused_without_a_traceback(short_
     assert not (short_tmp / "d").exists()
 
 
+@pytest.mark.parametrize("project", [".", "..", "../..", "/etc"])
+def test_what_is_purged_is_a_project_and_nothing_above_it(tmp_path: Path, project: str) -> None:
+    """A path instead of a name deletes nothing."""
+    result = invoke(tmp_path / "d", "purge", "--yes", "--project", project)
+    assert "is not the name of a project" in str(result.exception)
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_command_works_in_a_folder_that_was_removed(short_tmp: Path) -> None:
     """Where one stands matters for scopes alone."""
     gone = short_tmp / "gone"
@@ -171,13 +179,14 @@ def test_folders_added_at_once_are_all_there(tmp_path: Path) -> None:
     folders = [tmp_path / f"v{number}" for number in range(4)]
     for folder in folders:
         folder.mkdir()
-    threads = [threading.Thread(target=run, args=(tmp_path / "d", "add", str(folder))) for folder in folders]
+    twice = [*folders, *folders]
+    threads = [threading.Thread(target=run, args=(tmp_path / "d", "add", str(folder))) for folder in twice]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     listed = json.loads(run(tmp_path / "d", "list", "--json").stdout)["vaults"]
-    assert {row["path"] for row in listed} == {str(folder) for folder in folders}
+    assert sorted(row["path"] for row in listed) == sorted(str(folder) for folder in folders)
 
 
 def test_folders_that_share_files_are_refused(tmp_path: Path, notes: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 
 import click
 
-from ...protocol.envelope import Unavailable
+from ...protocol.envelope import TimedOut, Unavailable
 from ...protocol.messages.control import RestartActor, SetPaused, StopAll
 from ..process import start_detached
 from .context import Cli, Failed
@@ -49,19 +50,34 @@ def up(cli: Cli, folders: tuple[str, ...], detach: bool) -> None:
 @click.pass_obj
 def stop(cli: Cli) -> None:
     """Stop the daemon and wait until it is gone."""
-    status = cli.status()
+    try:
+        status = cli.status()
+    except TimedOut:
+        pid = cli.paths.lock.read_text().strip()
+        raise Failed(f"the daemon (pid {pid}) does not answer: `kill -9 {pid}` ends it and loses nothing") from None
     if status is None:
         click.echo("the daemon does not run", err=True)
         return
-    cli.ask("control", StopAll())
+    with contextlib.suppress(Unavailable):  # it is on its way out already
+        cli.ask("control", StopAll())
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline:
-        try:
-            os.kill(status.pid, 0)
-        except ProcessLookupError:
+        if not _runs(status.pid):
             return
         time.sleep(POLL_S)
     raise Failed(f"the daemon (pid {status.pid}) has not ended within {STOP_S:.0f} s")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process does more than wait for its parent to take its exit code."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] != b"Z"
+    except ProcessLookupError:
+        return False
+    except OSError:  # no /proc here, or it has just gone
+        return not os.path.isdir("/proc/self")
 
 
 @click.command("restart")
@@ -77,6 +93,8 @@ def restart(cli: Cli, actor: str) -> None:
         if now.generation > before and now.state == "RUNNING":
             click.echo(f"{actor} runs again (pid {now.pid})", err=True)
             return
+        if now.generation > before and now.state == "COOLING":
+            raise Failed(f"{actor} does not start: {now.vitals.facts.get('last_error') or now.why}")
         time.sleep(POLL_S)
     raise Failed(f"{actor} does not run again after {STOP_S:.0f} s: see `recalld status` and `recalld logs {actor}`")
 

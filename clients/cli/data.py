@@ -176,6 +176,9 @@ def purge(cli: Cli, project: str, everything: bool, yes: bool) -> None:
     if everything:
         _purge_everything(cli, yes)
         return
+    if project in (".", "..") or "/" in project:
+        # It is joined to the wiki's folder here, and made into a name there: both must mean the same.
+        raise Failed(f"'{project}' is not the name of a project: projects are the folders of {cli.paths.wiki}")
     with daemon(cli):
         sessions = cli.ask("writer", SessionList(place=Place(project=project), all_projects=False, limit=100_000))
         assert isinstance(sessions, Sessions)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from ...protocol.envelope import ProtocolError
+from ...protocol.envelope import ProtocolError, TimedOut, Unavailable
 from ...protocol.messages.control import Reload, Status
 from ...protocol.messages.index import Settle, Settled
 from ...protocol.messages.recall import WaitFor
@@ -65,12 +65,13 @@ def settle(cli: Cli, *, text_only: bool, timeout_s: float, show: bool) -> dict[s
             status = cli.need_daemon()
             if _figure(status, "watcher", "all_swept_ms") >= asked_ms:
                 break
+            if problem := _no_notes(status):
+                raise Failed(problem)
             advance("reading notes", _figure(status, "writer", "notes"), _figure(status, "watcher", "files"))
             _pause(deadline, "the notes are not read")
         problem = ""
         while True:
-            settled = cli.ask("writer", Settle(), 30_000)
-            assert isinstance(settled, Settled)
+            settled = _settled(cli, deadline)
             status = cli.need_daemon()
             problem = _no_vectors(cli, status)
             if text_only or problem or settled.pending_vectors == 0:
@@ -90,6 +91,33 @@ def settle(cli: Cli, *, text_only: bool, timeout_s: float, show: bool) -> dict[s
         "revision": settled.revision,
         "problem": problem,
     }
+
+
+def _settled(cli: Cli, deadline: float) -> Settled:
+    """What the writer says; one that is restarted just now is asked again."""
+    while True:
+        try:
+            settled = cli.ask("writer", Settle(), 30_000)
+        except (Unavailable, TimedOut) as error:
+            if cli.need_daemon().actors["writer"].state == "COOLING":
+                raise
+            _pause(deadline, f"the writer does not answer ({error})")
+            continue
+        assert isinstance(settled, Settled)
+        return settled
+
+
+def _no_notes(status: Status) -> str:
+    """Why the notes will not be read, '' when they will."""
+    if status.paused:
+        return "indexing is paused: `recalld resume`"
+    for name in ("watcher", "writer"):
+        actor = status.actors[name]
+        if actor.state == "COOLING":
+            return f"the {name} does not start: {actor.vitals.facts.get('last_error') or actor.why}"
+    if status.actors["writer"].vitals.figures.get("read_only"):
+        return f"the index cannot be written: {status.actors['writer'].vitals.facts.get('last_error', '')}"
+    return ""
 
 
 def _told_of(cli: Cli, revision: int) -> Status:

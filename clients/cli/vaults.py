@@ -84,7 +84,8 @@ def _edit(cli: Cli, add: Iterable[VaultConfig] = (), drop: str = "") -> None:
         for index in reversed(range(len(vaults))):
             if drop and _real(str(vaults[index]["path"])) == drop:
                 del vaults[index]
-        for vault in add:
+        there = {_real(str(vault["path"])) for vault in vaults}
+        for vault in (vault for vault in add if vault.path not in there):  # another command may have been quicker
             table = tomlkit.table()
             table["path"] = vault.path
             table["name"] = vault.name

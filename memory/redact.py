@@ -47,6 +47,7 @@ def redact(text: str, extra: Sequence[re.Pattern[str]] = (), allow: Sequence[str
         if text == before:
             break
         rules = _suspects(text)
+    engine.forget()
     return text, counts
 
 
@@ -69,7 +70,7 @@ def compile_extra(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 def drop_blobs(text: str) -> tuple[str, int]:
     """``text`` with base64 files (images in tool output) replaced by ``[blob: N chars]``, and how many there were."""
-    if len(text) < MIN_BLOB or max(map(len, text.split()), default=0) < MIN_WORD:
+    if len(text) < MIN_BLOB or not _has_run(text, _BLOBS, _BLOB_RUN):
         return text, 0
     count = 0
 
@@ -157,11 +158,9 @@ def _key_lines_before(text: str, at: int, limit: int) -> int:
 _ENDS: dict[str, dict[str, str]] = {
     "_": {
         "ghp": "github", "gho": "github", "ghu": "github", "ghs": "github", "ghr": "github", "pat": "github provider",
-        "npm": "npm", "sec": "stripe", "org": "huggingface", "gsk": "provider",
-        "_v1": "provider", "pca": "provider", "ppa": "provider", "pss": "provider", "api": "provider", "ntn": "provider",
-        "ret": "provider", "igd": "provider", "tkn": "provider", "uth": "provider", "rys": "provider", "ryu": "provider",
-        "sbp": "provider", "ems": "provider", "oat": "provider", "v1": "provider", "pw": "provider",
-        "/id": "paths", "\\id": "paths", " id": "paths", "id": "paths",
+        "npm": "npm", "org": "huggingface", "gsk": "provider", "_v1": "provider", "pca": "provider", "ppa": "provider",
+        "pss": "provider", "api": "provider", "ntn": "provider", "ret": "provider", "igd": "provider", "tkn": "provider",
+        "uth": "provider", "sbp": "provider", "ems": "provider", "oat": "provider", "v1": "provider", "pw": "provider",
     },
     "-": {
         "pat": "gitlab", "oas": "gitlab", "ldt": "gitlab", "lrt": "gitlab", "cbt": "gitlab", "ptt": "gitlab", "lft": "gitlab",
@@ -175,17 +174,37 @@ _SHORT_ENDS = {
     "_": (("hf_", "huggingface"), ("r8_", "provider"), ("k_live_", "stripe"), ("k_test_", "stripe")),
     "-": (("sk-", "openai"),),
 }
-_LITERALS = (
-    ("AIza", "google"), ("1//", "google"), ("EAA", "meta"), ("eyJ", "jwt"), ("ATATT", "provider"), ("dapi", "provider"),
-    ("hooks", "webhook"), ("sig=", "azure"),
-)  # fmt: skip
-_DOT_STARTS = frozenset(("ssh", "aws", "kub", "gnu", "azu", "con", "atl"))
-_DOT_ENDS = frozenset(("sg", "vs", "vb", "vr", "dp", "29"))
+_CAPITALS = (("AIza", "google"), ("EAA", "meta"), ("ATATT", "provider"), ("AKIA", "aws"), ("ASIA", "aws"), ("ABIA", "aws"),
+             ("ACCA", "aws"))  # fmt: skip
+
+# Looks that one quick search answers: a pattern that begins with one character is looked for at the speed of that
+# character's frequency, while each further substring search would read the whole text once more.
+_P = r"p(?:ass(?!ed)|wd|rivate)"
+"""Beginnings of pass, pwd, private. "41 passed" is what most test runs print, and no rule's match can begin there."""
+_C = r"c(?:ret|redential|onnection|ookie)"
+_K = r"k(?:ey|en|s[./])"
+"""key, token, hooks."""
+_KEY_FILES = r"\.(?:ssh|aws|kube|gnupg|azure|config)[/\\]"
+_KEY_NAMES = r"_(?:rsa|dsa|ecdsa|ed25519)"
+_DOTTED = r"\.(?:atl|(?<=(?:sg|v[sbr]|dp|29)\.))"
+_UPPER = r"A(?:A|Iza|TATT|KIA|SIA|BIA|CCA)"
+
+_RUN_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-=~+%"
+_TOKEN_RUN = b"x" * 15
+"""What every maker's token has in it but those that may hold a slash; the shortest is ``xoxb-`` and ten characters."""
+_RUNS = bytes(120 if code in _RUN_CHARS else 32 for code in range(256))
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_BLOB_RUN = b"x" * MIN_WORD
+_BLOBS = bytes(120 if code in _BASE64 else 32 for code in range(256))
 
 
-def _suspects(text: str) -> list[engine.Rule]:
-    """The rules that could find something, most specific first. This is what a clean text costs."""
-    low = text.lower()
+def _has_run(text: str, table: bytes, run: bytes) -> bool:
+    """Whether as many characters as ``run`` has, all of them of ``table``, follow each other in ``text``."""
+    return len(text) >= len(run) and run in text.encode("utf-8", "surrogatepass").translate(table)
+
+
+def _makers(text: str, low: str) -> set[str]:
+    """Whose tokens may be in a text that has a run of a token's length."""
     makers: set[str] = set()
     for mark, table in _ENDS.items():
         if mark in low:
@@ -194,47 +213,68 @@ def _suspects(text: str) -> list[engine.Rule]:
             for literal, name in _SHORT_ENDS[mark]:
                 if literal in low:
                     makers.add(name)
-    if ("IA" in text and ("AKIA" in text or "ASIA" in text or "ABIA" in text)) or "ACCA" in text:
-        makers.add("aws")
-    for literal, name in _LITERALS:
-        if literal in text:
-            makers.add(name)
-    if "." in low:
-        parts = low.split(".")
-        if not _DOT_ENDS.isdisjoint([part[-2:] for part in parts]):
-            makers.update(("sendgrid", "google", "provider"))
-        if not _DOT_STARTS.isdisjoint([part[:3] for part in parts]):
-            makers.update(("paths", "provider"))
+    if engine.compiled(_UPPER).search(text):
+        makers.update(name for literal, name in _CAPITALS if literal in text)
+    if "J" in text and "eyJ" in text:
+        makers.add("jwt")
+    if "//" in text and "1//" in text:
+        makers.add("google")
+    if "dapi" in text:
+        makers.add("provider")
+    if engine.compiled(_DOTTED).search(low):
+        makers.update(("sendgrid", "google", "provider"))
     if "~" in low and ("7q~" in low or "8q~" in low):
         makers.add("entra")
     if ":" in low and (":aa" in low or "bot" in low):
         makers.add("telegram")
-    rules: list[engine.Rule] = []
-    if "private" in low:
-        rules += (_private_tags, _pem)
-    # "41 passed" is what most test runs print, and no rule's match can begin there.
-    named = low.replace("passed", "") if "passed" in low else low
-    cores = [core for core in kinds.CORES if core in named]
-    if "key" in cores or "secret" in cores:
+    return makers
+
+
+def _suspects(text: str) -> list[engine.Rule]:
+    """The rules that could find something, most specific first. This is what a clean text costs."""
+    low = text.lower()
+    look = engine.compiled
+    makers = _makers(text, low) if _has_run(text, _RUNS, _TOKEN_RUN) else set()
+    if "_" in low:
+        if "hsec_" in low:
+            makers.add("stripe")
+        if "sntry" in low:
+            makers.add("provider")
+    paths = look(_KEY_FILES).search(low) or ("_" in low and look(_KEY_NAMES).search(low))
+    p, c, k = look(_P).search(low), look(_C).search(low), look(_K).search(low)
+    if k and "hooks" in low:
+        makers.add("webhook")
+    if "=" in low and "sig=" in low:
         makers.add("azure")
-    rules += [rule for name, rule in kinds.MAKER_RULES.items() if name in makers]
+    rules: list[engine.Rule] = []
+    if p and "private" in low:
+        rules += (_private_tags, _pem)
+    cores: list[str] = []
+    if p or c or k:
+        named = low.replace("passed", "\n") if "passed" in low else low
+        cores = [core for core in kinds.CORES if core in named]
+        if "accountkey" in low or "accesskey" in low or "dsecret" in low:
+            makers.add("azure")
+    if makers:
+        rules += [rule for name, rule in kinds.MAKER_RULES.items() if name in makers]
     if "@" in low and "://" in low:
         rules += (kinds.DB_URL, kinds.URL)
-    if "auth" in low:
+    if "authorization" in low:
         rules.append(kinds.HEADERS)
-    if "bearer" in low:
-        rules.append(kinds.BEARER)
-    if "basic" in low:
-        rules.append(kinds.BASIC)
-    if "cookie" in low:
+    if look(r"b(?:earer|asic)").search(low):
+        if "bearer" in low:
+            rules.append(kinds.BEARER)
+        if "basic" in low:
+            rules.append(kinds.BASIC)
+    if c and "cookie" in low:
         rules.append(kinds.COOKIE)
     if cores:
         rules += (kinds.ENV_KEY, kinds.ASSIGNMENT, kinds.FLAGS, kinds.NETRC, kinds.TOLD, kinds.NEAR)
-    if " -" in low:
+    if "-" in low and " -" in low:
         if (":" in low or "%" in low) and ("curl" in low or "http" in low or "wget" in low or "smbclient" in low):
             rules.append(kinds.USERS)
         if " -p" in low or " -a" in low:
             rules.append(kinds.SHORT_FLAGS)
-    if "paths" in makers:
+    if paths:
         rules.append(kinds.KEY_PATHS)
     return rules

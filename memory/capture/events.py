@@ -185,7 +185,7 @@ def adapt(
         return text
 
     at_ms = seen.at_ms if 0 < seen.at_ms <= received_ms + FUTURE_MS else received_ms
-    tooled = bool(seen.tool)
+    family = tools.family(seen.tool) if seen.tool else ""
     output = "" if seen.output is None else seen.output
     head, tail = both_ends(output, HEAD_BYTES, TAIL_BYTES, clean)
     text_limit = TEXT_BYTES if seen.kind in ("user-prompt", "post-compaction") else NOTE_BYTES
@@ -199,11 +199,11 @@ def adapt(
         name=_short(seen.name),
         cwd=seen.cwd[: tools.MAX_PATH_CHARS],
         tool=_short(seen.tool if seen.tool.isalpha() else clean(seen.tool)),
-        family=tools.family(seen.tool) if tooled else "",  # type: ignore[arg-type]
+        family=family,  # type: ignore[arg-type]
         call_id=_short(seen.call_id),
         command=cut(seen.command, COMMAND_BYTES, clean),
-        paths=tuple(dict.fromkeys(clean(absolute(path, seen.cwd, intake.home)) for path in seen.paths)),
-        wrote=tooled and tools.writes(seen.tool),
+        paths=_cleaned_paths(seen, intake.home, clean) if seen.paths else (),
+        wrote=family == tools.FILE and tools.writes(seen.tool),
         outcome=seen.outcome,  # type: ignore[arg-type]
         exit_code=seen.exit_code,
         duration_ms=max(0, seen.duration_ms),
@@ -223,7 +223,13 @@ def adapt(
         blobs=blobs,
         redacted=counts,
     )
-    return msgspec.structs.replace(event, id=_identity(event, seen.text or output))
+    # Nobody else has it yet: a copy of forty fields would cost as much as the rest.
+    msgspec.structs.force_setattr(event, "id", _identity(event, seen.text or output))
+    return event
+
+
+def _cleaned_paths(seen: hosts.Seen, home: str, clean: Callable[[str], str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(clean(absolute(path, seen.cwd, home)) for path in seen.paths))
 
 
 def settle(event: Event, *, project: str, root: str, home: str = "", branch: str = "", head: str = "") -> Event:
@@ -234,7 +240,7 @@ def settle(event: Event, *, project: str, root: str, home: str = "", branch: str
     return msgspec.structs.replace(
         event,
         project=project,
-        paths=tuple(dict.fromkeys(relative(path, root, home) for path in event.paths)),
+        paths=tuple(dict.fromkeys([relative(path, root, home) for path in event.paths])) if event.paths else (),
         branch=event.branch or branch,
         head=event.head or head,
     )
@@ -344,9 +350,9 @@ def _identity(event: Event, content: str) -> str:
     A tool call and a turn have ids of their host's. Everything else is the same when place, kind and text are, within
     ``NEAR_MS``: the id then ends in the time bucket, and ``near_ids`` names the neighbours.
     """
-    what = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     if event.call_id:
         return _digest("call", event.session, event.kind, event.call_id, event.outcome)
+    what = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     if event.turn and event.kind in ("user-prompt", "stop", "subagent-stop"):
         return _digest("turn", event.session, event.kind, event.turn, event.agent_id, what)
     name = event.name if event.kind == "other" else ""

@@ -66,6 +66,11 @@ HOSTS = {
     "opencode": "opencode",
 }  # fmt: skip
 
+_SELDOM = frozenset(
+    "timestamp occurred_at time model source trigger reason status session_title title agent_id subagentId agent_type"
+    " subagentType last_assistant_message prompt_response assistant_message".split()
+)
+"""Fields that most events have none of: one look at the keys spares twenty."""
 NESTS = ("payload", "event", "properties", "info", "input", "path", "extra")
 SESSION_KEYS = (
     "session_id", "sessionId", "sessionID", "session", "conversation_id", "conversationId", "thread_id",
@@ -139,22 +144,27 @@ def read(host_hint: str, event_hint: str, payload: Mapping[str, Any]) -> Seen | 
         name=name,
         session=session,
         cwd=cwd_of(payload),
-        at_ms=_time(payload.get("timestamp") or payload.get("occurred_at") or payload.get("time")),
-        model=_text(payload, "model"),
-        source=_text(payload, "source", "trigger"),
-        reason=_text(payload, "reason", "status"),
-        title=_text(payload, "session_title", "title"),
-        agent_id=_text(payload, "agent_id", "subagentId"),
-        agent_type=_text(payload, "agent_type", "subagentType"),
         turn=_text(payload, "prompt_id", "turn_id", "generation_id", "messageID"),
         interactive=payload.get("is_background_agent") is not True and payload.get("interactive") is not False,
-        assistant=_text(payload, "last_assistant_message", "prompt_response", "assistant_message"),
     )
+    if not _SELDOM.isdisjoint(payload):
+        _read_seldom(seen, payload)
     _read_tool(seen, payload, flat)
     _read_text(seen, payload, flat)
     if seen.kind == "session-start" and not seen.source:
         seen.source = "startup"
     return seen
+
+
+def _read_seldom(seen: Seen, payload: Mapping[str, Any]) -> None:
+    seen.at_ms = _time(payload.get("timestamp") or payload.get("occurred_at") or payload.get("time"))
+    seen.model = _text(payload, "model")
+    seen.source = _text(payload, "source", "trigger")
+    seen.reason = _text(payload, "reason", "status")
+    seen.title = _text(payload, "session_title", "title")
+    seen.agent_id = _text(payload, "agent_id", "subagentId")
+    seen.agent_type = _text(payload, "agent_type", "subagentType")
+    seen.assistant = _text(payload, "last_assistant_message", "prompt_response", "assistant_message")
 
 
 def host_of(hint: str, payload: Mapping[str, Any]) -> str:
@@ -246,16 +256,16 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
     if not seen.tool:
         return
     seen.call_id = _text(nested, "tool_use_id", "tool_call_id", "toolUseId", "callID", "call_id", "toolCallId")
-    given = next((nested[k] for k in ("tool_input", "toolArgs", "toolInput", "args", "input") if k in nested), None)
-    given = outputs.opened(given)
+    given = outputs.opened(_present(nested, ("tool_input", "toolArgs", "toolInput", "args", "input")))
     if given is None and flat.startswith("after"):
         given = {key: nested[key] for key in ("command", "file_path", "edits") if key in nested}
-    seen.command = tools.command_of(given) if tools.family(seen.tool) in (tools.SHELL, tools.UNKNOWN) else ""
+    family = tools.family(seen.tool)
+    seen.command = tools.command_of(given) if family in (tools.SHELL, tools.UNKNOWN) else ""
     seen.paths = tools.paths_of(given)
     seen.duration_ms = _number(nested.get("duration_ms")) or _number(nested.get("duration"))
     if seen.kind != "post-tool-use":
         return
-    response = outputs.opened(next((nested[key] for key in OUTPUT_KEYS if nested.get(key) is not None), None))
+    response = outputs.opened(_present(nested, OUTPUT_KEYS))
     seen.output, seen.exit_code, failed = outputs.output_of(response)
     error = nested.get("error") or nested.get("error_message")
     if error:
@@ -269,7 +279,7 @@ def _read_tool(seen: Seen, payload: Mapping[str, Any], flat: str) -> None:
         # Claude Code reports a failure as an event of its own, so the plain one means success.
         known = failed is False or seen.exit_code == 0 or seen.host == "claude"
         seen.outcome = "success" if known else "unknown"
-    if tools.family(seen.tool) == tools.FILE and seen.outcome != "error":
+    if family == tools.FILE and seen.outcome != "error":
         seen.output = None  # a file's content is in the file
     if isinstance(response, dict) and response.get("isImage"):
         seen.output, seen.blobs = None, 1
@@ -315,7 +325,24 @@ def _name(payload: Mapping[str, Any]) -> str:
 
 
 def _squeeze(name: str) -> str:
-    return "".join(char for char in name if char.isalnum()).lower()
+    flat = _squeezed.get(name)
+    if flat is None:
+        flat = "".join(char for char in name if char.isalnum()).lower()
+        if len(_squeezed) < tools.NAMES:
+            _squeezed[name] = flat
+    return flat
+
+
+_squeezed: dict[str, str] = {}
+
+
+def _present(payload: Mapping[str, Any], keys: tuple[str, ...]) -> object:
+    """What stands under the first of ``keys`` that has something."""
+    for key in keys:
+        value = payload.get(key)
+        if value is not None:
+            return value
+    return None
 
 
 def _text(payload: Mapping[str, Any], *keys: str) -> str:

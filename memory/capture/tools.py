@@ -45,8 +45,22 @@ PATCH_MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** 
 PERSONAL_KEYS = frozenset(("user_email", "userEmail", "email", "account_email", "user_name", "userName", "account_id"))
 
 
+NAMES = 4096
+"""Names that are remembered with what they mean. An agent has a few dozen tools."""
+_families: dict[str, str] = {}
+
+
 def family(tool: str) -> str:
     """The family of a tool by its name: file, search, shell, web, mcp, agent or unknown. Case and separators are free."""
+    known = _families.get(tool)
+    if known is None:
+        known = _family(tool)
+        if len(_families) < NAMES and len(tool) < 100:
+            _families[tool] = known
+    return known
+
+
+def _family(tool: str) -> str:
     if tool.startswith(("mcp__", "mcp_", "MCP:")):
         return MCP
     name = plain(tool)

@@ -80,7 +80,35 @@ async def test_before_the_first_note_there_is_nothing(index, story):
     async with desk(index) as asked:
         answer = await asked.ask("launch", as_of="2001-01-01")
         assert answer.hits == ()
-        assert "does not reach back" in answer.note
+        assert f"does not reach back to that time: its oldest versions are of {story[0][:10]}" in answer.note
+
+
+async def test_texts_of_the_past_without_vectors_are_admitted(index, story):
+    """With another model they wait behind everything that is current; meanwhile an answer says what it lacks."""
+    index.use_model("other")
+    waiting = index.conn.execute("SELECT queued_ms > 0 FROM pending ORDER BY queued_ms").fetchall()
+    assert waiting[:2] == [(0,), (0,)]
+    assert waiting[2:] == [(1,)] * 10
+    async with desk(index) as asked:
+        answer = await asked.ask("when is the launch", as_of=story[0])
+        assert "10 texts of that time still wait" in answer.note
+    index.embed()
+    async with desk(index) as asked:
+        answer = await asked.ask("when is the launch", as_of=story[0], streams=("vector",))
+        assert "wait" not in answer.note
+        assert "March" in answer.hits[0].passage
+
+
+async def test_an_answer_says_when_its_versions_stood(index, story):
+    """With a question about a time each hit has the interval, open for what is still current; without one it has none."""
+    first, second, _ = story
+    async with desk(index) as asked:
+        hits = (await asked.ask("launch ana", as_of=first)).hits
+        stood = {hit.path: hit.valid for hit in hits}
+        assert stood["launch.md"][1] == second.replace("+00:00", "Z")
+        assert stood["ana.md"][1] == ""
+        assert stood["ana.md"][0] == stood["launch.md"][0] == first.replace("+00:00", "Z")
+        assert all(hit.valid == ("", "") for hit in (await asked.ask("launch ana")).hits)
 
 
 async def test_the_present_is_not_disturbed(index, story):

@@ -228,6 +228,8 @@ def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stal
         parts.append("The notes do not seem to contain this; the hits are merely the nearest.")
     if "vector" in degraded:
         parts.append("Answered without vectors: notes that say it in other words may be missing.")
+    elif view.unembedded and "vector" in asked.streams:
+        parts.append(f"{view.unembedded} texts of that time still wait for their vectors.")
     if may_be_stale:
         parts.append("No process watches the folders now: recent changes may be missing.")
     return " ".join(parts)

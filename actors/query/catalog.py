@@ -44,6 +44,8 @@ class View:
         """With a time: since when there are versions at all; 0 = there are none."""
         self.stood: dict[int, tuple[int, int | None]] = {}
         """With a time: since when, and until when, each version stood."""
+        self.unembedded = 0
+        """With a time: texts of then that have no vector yet."""
         self._resolver = Resolver()
         self._written: dict[int, tuple[str, ...]] = {}
         """Links as written, flat: kind, target, kind, target … A hundred thousand pairs would cost three times as much."""

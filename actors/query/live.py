@@ -193,6 +193,7 @@ def load_past(conn: sqlite3.Connection, when_ms: int) -> View:
     view = View()
     load_past_notes(conn, view, when_ms)
     load_vectors(conn, view)
+    view.unembedded = len(view.matrix.missing()) if view.matrix is not None else 0
     return view
 
 

@@ -28,8 +28,8 @@ NICE = 10
 """The past can wait for everything else."""
 PATHS = 64
 """Notes that are looked up in the index at a time."""
-BATCH_CHUNKS = 40
-"""Passages that are written in one transaction: about 20 ms."""
+BATCH_CHUNKS = 24
+"""Passages that are written in one transaction: about 15 ms."""
 BATCH_BYTES = 200_000
 MAX_TEXT_BYTES = 4_000_000
 """A larger version is left out: it would hold up live writes for a second, and hardly fit a frame."""

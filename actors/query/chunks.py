@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -29,6 +29,14 @@ class ChunkTable:
     def note_of(self, chunk: int) -> int:
         """The current note that holds ``chunk``; 0 when none does."""
         return int(self._note[chunk]) if 0 <= chunk < len(self._note) else 0
+
+    def notes_of(self, chunks: Collection[int]) -> dict[int, int]:
+        """Chunk -> the current note that holds it, of those ``chunks`` that one holds."""
+        ids = np.fromiter(chunks, np.int64, len(chunks))
+        ids = ids[(ids >= 0) & (ids < len(self._note))]
+        notes = self._note[ids]
+        held = notes != 0
+        return dict(zip(ids[held].tolist(), notes[held].tolist(), strict=True))
 
     def chunks_of(self, note: int) -> tuple[int, ...]:
         return self._by_note.get(note, ())

@@ -144,12 +144,7 @@ def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similaritie
     """What the streams found, put together and ranked."""
     view = asked.view
     with view.lock:
-        note_of = {
-            chunk: note
-            for matches in (text.scores.values() if text is not None else ())
-            for chunk in matches
-            if (note := view.chunks.note_of(chunk))
-        }
+        note_of = view.chunks.notes_of(set().union(*text.scores.values())) if text is not None else {}
         evidence = Evidence(
             text=text, vector=similar[0] if similar else None, note_of_chunk=note_of, probes=tuple(similar[1:])
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from .entities import name_key
 from .types import NoteCard, Tally
 
@@ -24,18 +26,23 @@ _HISTORICAL = frozenset(("historical", "archived", "archive", "deprecated", "obs
 
 def factor(card: NoteCard) -> float:
     """FLOOR…CEILING; 1.0 for an ordinary note. Table of ai-memory, measured there on agents' wikis."""
-    value = 1.0 + _KIND.get(card.kind, 0.0)
-    value += sum(_TAGS.get(tag, 0.0) for tag in card.tags)
-    if card.pinned:
+    return _factor(card.kind, card.tags, card.pinned, card.path.rpartition("/")[0], card.status)
+
+
+@functools.lru_cache(maxsize=4096)
+def _factor(kind: str, tags: tuple[str, ...], pinned: bool, folder: str, status: str) -> float:
+    value = 1.0 + _KIND.get(kind, 0.0)
+    value += sum(_TAGS.get(tag, 0.0) for tag in tags)
+    if pinned:
         value += 0.08
-    folders = card.path.split("/")[:-1]
+    folders = folder.split("/")
     if "_lint" in folders:
         value -= 0.20
     if "investigations" in folders:
         value -= 0.05
-    if _HISTORICAL & {name_key(card.status), *card.tags}:
+    if _HISTORICAL & {name_key(status), *tags}:
         value = min(value, 0.80)
-    if _NOT_TO_ANSWER_FROM & set(card.tags):
+    if _NOT_TO_ANSWER_FROM & set(tags):
         value = FLOOR
     return min(CEILING, max(FLOOR, value))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from .entities import mentions_of, titles_of
 from .types import Edge, NoteCard
@@ -22,6 +22,8 @@ class Notes:
         self.kinds: dict[str, int] = {}
         self._out: dict[int, tuple[Edge, ...]] = {}
         self._in: dict[int, dict[Edge, None]] = {}
+        self._replacing: dict[int, set[Edge]] = {}
+        """Note -> links that say that it is replaced. Few notes have one, and every candidate of a question is asked."""
         self._words = 0
         for card in cards:
             self.put(card)
@@ -51,17 +53,20 @@ class Notes:
         """Forget a note and its links, out and in. Unknown ids are ignored."""
         self.link(note_id, ())
         for edge in self._in.pop(note_id, {}):
+            self._replaces(edge, False)
             self._out[edge.source] = tuple(other for other in self._out.get(edge.source, ()) if other != edge)
         self._forget(note_id)
 
     def link(self, source: int, edges: Sequence[Edge]) -> None:
         """Replace the out-links of one note."""
         for edge in self._out.pop(source, ()):
+            self._replaces(edge, False)
             self._in.get(edge.target, {}).pop(edge, None)
         kept = tuple(dict.fromkeys(edge for edge in edges if edge.target != source))
         if kept:
             self._out[source] = kept
         for edge in kept:
+            self._replaces(edge, True)
             self._in.setdefault(edge.target, {})[edge] = None
 
     def out_edges(self, note_id: int) -> Sequence[Edge]:
@@ -69,6 +74,27 @@ class Notes:
 
     def in_edges(self, note_id: int) -> Sequence[Edge]:
         return tuple(self._in.get(note_id, ()))
+
+    def newer(self, note_id: int) -> Collection[int]:
+        edges = self._replacing.get(note_id, ())
+        return {edge.target if edge.source == note_id else edge.source for edge in edges}
+
+    def _replaces(self, edge: Edge, holds: bool) -> None:
+        """Note down, or strike out, that one end of ``edge`` replaces the other, if its kind says so."""
+        match edge.kind:
+            case "superseded_by":
+                replaced = edge.source
+            case "supersedes":
+                replaced = edge.target
+            case _:
+                return
+        edges = self._replacing.setdefault(replaced, set())
+        if holds:
+            edges.add(edge)
+        else:
+            edges.discard(edge)
+        if not edges:
+            del self._replacing[replaced]
 
     def _forget(self, note_id: int) -> None:
         card = self.cards.pop(note_id, None)

@@ -41,6 +41,7 @@ def read(
 ) -> Lexical:
     """Note scores from passage scores. Notes that are not in the catalog are left out."""
     cards = catalog.cards
+    note_of = {chunk: note for chunk, note in note_of.items() if note in cards}
     total = max(1, text.chunks_total)
     # A word that occurs but was not searched (too common) tells nothing; one that occurs nowhere does.
     terms = [
@@ -64,9 +65,11 @@ def read(
         unit = max(FTS5_MIN_IDF, math.log((total - min(df, total) + 0.5) / (df + 0.5))) * (FTS5_K1 + 1.0)
         for chunk, found in text.scores.get(term, {}).items():
             note = note_of.get(chunk)
-            if note is None or note not in cards:
+            if note is None:
                 continue
-            share = min(found / unit, 0.98)
+            share = found / unit
+            if share > 0.98:
+                share = 0.98
             passages[chunk] = passages.get(chunk, 0.0) + weight * share
             frequency[note] = frequency.get(note, 0.0) + share / (1.0 - share)
         for note, tf in frequency.items():
@@ -77,7 +80,8 @@ def read(
     best: dict[int, tuple[float, int]] = {}
     for chunk, value in passages.items():
         note = note_of[chunk]
-        if note not in best or (value, -chunk) > (best[note][0], -best[note][1]):
+        first = best.get(note)
+        if first is None or value > first[0] or (value == first[0] and chunk < first[1]):
             best[note] = (value, chunk)
     part = min(1.0, params.text_chunk_share)
     score = {note: (1.0 - part) * value + part * best[note][0] for note, value in whole.items()}

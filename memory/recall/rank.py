@@ -7,8 +7,7 @@ lexical and dense scores, names, weights (fusion), votes along links (graph), th
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -81,10 +80,10 @@ def rank(
         entity_scores(question.names, catalog.cards, limit=int(10 * params.entity_limit)) if "entity" in streams else {}
     )
     pool = int(params.pool)
+    by_words = fusion.order(words.score) if words else []
     candidates = dict.fromkeys(evidence.vector.top(pool) if evidence.vector else ())
-    if words is not None:
-        candidates.update(dict.fromkeys(_best(words.score, pool)))
-    candidates.update(dict.fromkeys(_best(named, pool)))
+    candidates.update(dict.fromkeys(by_words[:pool]))
+    candidates.update(dict.fromkeys(fusion.order(named)[:pool]))
     candidates = {note: None for note in candidates if note in catalog.cards}
     similar = dense.read(evidence, candidates, params)
     weight = fusion.weights(question, words.gate if words else 0.0, has_vectors=bool(similar.score), params=params)
@@ -102,11 +101,10 @@ def rank(
     final = {note: score * _product(factors[note]) for note, score in fused.items()}
     if question.time != "history":
         _replacements_first(final, fused, catalog, newer, params)
-    shown = [note for note in sorted(final, key=lambda n: (-final[n], n)) if allowed is None or note in allowed]
-    shown = shown[: k + SPARE]
+    shown = [note for note in fusion.order(final) if allowed is None or note in allowed][: k + SPARE]
     facts = confidence.features(question, shown, final, words, similar, evidence, catalog)
     sure = confidence.estimate(facts, params.model or confidence.default_model())
-    book = _Book(question, catalog, words, named, similar, votes, base, weight)
+    book = _Book(question, catalog, words, named, similar, votes, base, weight, by_words, frozenset(shown))
     return Ranking(
         candidates=tuple(book.entry(note, final[note], fused[note], factors.get(note, {}), newer) for note in shown),
         confidence=sure if shown else 0.0,
@@ -127,8 +125,9 @@ def _votes(
     text_scores: Mapping[int, float],
 ) -> dict[int, Vote]:
     """Votes, after the neighbours of the seeds have been scored like any other candidate."""
-    seeds = heapq.nsmallest(int(params.graph_seeds), base, key=lambda note: (-base[note], note))
-    fresh = {note for seed in seeds for note in graph.neighbours(seed, catalog, params) if note not in base}
+    seeds = fusion.order(base)[: int(params.graph_seeds)]
+    near = {seed: graph.neighbours(seed, catalog, params) for seed in seeds}
+    fresh = {note for seed in seeds for note in near[seed] if note not in base}
     more = dense.read(evidence, fresh, params)
     similar.score.update(more.score)
     similar.cosine.update(more.cosine)
@@ -136,7 +135,7 @@ def _votes(
     added = fusion.fuse(weight, _only(text_scores, fresh), {}, more.score)
     _kinds_asked_for(added, question, catalog, params)
     base.update(added)
-    return graph.votes(question, {seed: base[seed] for seed in seeds}, base, catalog, params)
+    return graph.votes(question, {seed: base[seed] for seed in seeds}, base, catalog, params, near)
 
 
 def _kinds_asked_for(scores: dict[int, float], question: Question, catalog: Catalog, params: Params) -> None:
@@ -145,10 +144,6 @@ def _kinds_asked_for(scores: dict[int, float], question: Question, catalog: Cata
         for note in scores:
             if catalog.cards[note].kind in question.kinds:
                 scores[note] *= 1.0 + params.kind_weight
-
-
-def _best(scores: Mapping[int, float], n: int) -> list[int]:
-    return heapq.nsmallest(n, scores, key=lambda note: (-scores[note], note))
 
 
 def _only(scores: Mapping[int, float], notes: Collection[int]) -> dict[int, float]:
@@ -169,11 +164,12 @@ def _factors(
         found["superseded"] = params.history_factor if question.time == "history" else params.superseded_factor
     elif card.id in newer and question.time == "current":
         found["older"] = params.superseded_factor
-    day = parse_day(card.date)
+    recent = question.time == "recent" or question.intent == "sessions"
+    day = parse_day(card.date) if question.periods or recent else None
     if day is not None and question.periods:
         away = min(period.distance(day) for period in question.periods)
         found["period"] = 1.0 + params.period_weight * 2.0 ** (-away / 7.0)
-    if question.time == "recent" or question.intent == "sessions":
+    if recent:
         known = parse_day(card.updated) or day
         if known is not None:
             age = max(0, (question.today - known).days)
@@ -192,7 +188,7 @@ def _replacements_first(
     final: dict[int, float], fused: dict[int, float], catalog: Catalog, newer: Mapping[int, int], params: Params
 ) -> None:
     """A note that is replaced never stands above its replacement; the replacement comes in with it."""
-    for note in sorted(final, key=lambda n: (-final[n], n))[:20]:
+    for note in fusion.order(final)[:20]:
         current = supersession.current_of(note, catalog)
         if current == note:
             continue
@@ -219,13 +215,15 @@ class _Book:
         votes: Mapping[int, Vote],
         base: Mapping[int, float],
         weight: fusion.Weights,
+        by_words: Sequence[int],
+        shown: Collection[int],
     ) -> None:
         self.question, self.catalog, self.words, self.named = question, catalog, words, named
         self.similar, self.votes, self.base, self.weight = similar, votes, base, weight
-        self.text_ranks = fusion.ranks(words.score) if words else {}
-        self.entity_ranks = fusion.ranks(named)
-        self.vector_ranks = fusion.ranks(similar.score)
-        self.graph_ranks = fusion.ranks({note: vote.score for note, vote in votes.items()})
+        self.text_ranks = fusion.ranks(by_words, shown)
+        self.entity_ranks = fusion.ranks(fusion.order(named), shown)
+        self.vector_ranks = fusion.ranks(fusion.order(similar.score), shown)
+        self.graph_ranks = fusion.ranks(fusion.order({note: vote.score for note, vote in votes.items()}), shown)
 
     def entry(
         self, note: int, score: float, fused: float, factors: dict[str, float], newer: Mapping[int, int]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .dates import parse_day
 from .entities import name_key
-from .types import Catalog, NoteCard
+from .types import Catalog, Edge, NoteCard
 
 _DATED = re.compile(r"\(?\b\d{4}-\d{2}(-\d{2})?\b\)?|\bv\d+(\.\d+)*\b", re.IGNORECASE)
 _OLD_STATUS = frozenset(("superseded", "replaced", "obsolete", "deprecated", "outdated"))
@@ -17,8 +18,9 @@ MAX_CHAIN = 16
 
 def replacements(note: int, catalog: Catalog) -> list[int]:
     """Notes that say they replace ``note``, or that it says it is replaced by; newest first."""
-    found = {edge.target for edge in catalog.out_edges(note) if edge.kind == "superseded_by"}
-    found |= {edge.source for edge in catalog.in_edges(note) if edge.kind == "supersedes"}
+    found = catalog.newer(note)
+    if not found:
+        return []
     return sorted(
         (n for n in found if n in catalog.cards and n != note), key=lambda n: (catalog.cards[n].date, n), reverse=True
     )
@@ -38,7 +40,31 @@ def current_of(note: int, catalog: Catalog) -> int:
 
 def is_superseded(card: NoteCard, catalog: Catalog) -> bool:
     """Something replaces it, or its status says so."""
-    return name_key(card.status) in _OLD_STATUS or bool(replacements(card.id, catalog))
+    return (bool(card.status) and _is_old(card.status)) or bool(replacements(card.id, catalog))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_old(status: str) -> bool:
+    return name_key(status) in _OLD_STATUS
+
+
+@functools.lru_cache(maxsize=4096)
+def _subject(title: str) -> str:
+    """A title without dates and versions."""
+    return name_key(_DATED.sub(" ", title))
+
+
+def stale_links(catalog: Catalog, sources: Iterable[int]) -> Iterator[Edge]:
+    """Links out of ``sources`` that give a replaced note as if it held; replaced notes themselves may link as they like."""
+    for source in sources:
+        if is_superseded(catalog.cards[source], catalog):
+            continue
+        for edge in catalog.out_edges(source):
+            target = catalog.cards.get(edge.target)
+            if target is None or edge.kind in ("supersedes", "superseded_by"):
+                continue
+            if is_superseded(target, catalog):
+                yield edge
 
 
 def replaced_by_sibling(cards: Iterable[NoteCard]) -> dict[int, int]:
@@ -49,8 +75,7 @@ def replaced_by_sibling(cards: Iterable[NoteCard]) -> dict[int, int]:
     """
     groups: dict[tuple[str, str], list[NoteCard]] = {}
     for card in cards:
-        subject = name_key(_DATED.sub(" ", card.title))
-        if card.kind in _REPLACING and subject and parse_day(card.date):
+        if card.kind in _REPLACING and parse_day(card.date) and (subject := _subject(card.title)):
             groups.setdefault((card.kind, subject), []).append(card)
     newest: dict[int, int] = {}
     for group in groups.values():

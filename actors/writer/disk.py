@@ -41,6 +41,24 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """
+    Make ``folder`` (0700) where it is missing, with those above it, so that a power cut does not take it away with all that
+    was synced inside. Raises OSError.
+    """
+    missing = [folder]
+    while not missing[-1].parent.is_dir() and missing[-1].parent != missing[-1]:
+        missing.append(missing[-1].parent)
+    for each in reversed(missing):
+        try:
+            each.mkdir(mode=0o700)
+        except FileExistsError:
+            if not each.is_dir():
+                raise
+        else:
+            sync_folder(each.parent)
+
+
 def in_words(error: OSError) -> str:
     """What ``error`` means for the data folder and what to do about it."""
     if error.errno in FULL:
@@ -68,7 +86,7 @@ class OnlyOne:
 
     async def acquire(self) -> None:
         """Wait for the lock. Raises Unavailable when another process keeps it, OSError when there can be no folder."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         deadline = time.monotonic() + self.WAIT_S
         while True:

@@ -18,6 +18,8 @@ import msgspec
 import pygit2
 from pygit2.enums import DiffOption, FileMode, ObjectType, SortMode
 
+from ..disk import make_folder
+
 log = logging.getLogger("recalld.writer")
 
 OURS = ("recalld", "recalld@localhost")
@@ -63,7 +65,7 @@ class Repository:
     # -- opening
 
     def _open(self) -> pygit2.Repository:
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.root)
         try:
             if not (self.root / ".git").exists():
                 return self._init()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -179,6 +180,17 @@ def running(config: str = "", environ: Mapping[str, str] | None = None, *, start
     finally:
         daemon.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def talk(daemon: Daemon, *lines: dict[str, Any]) -> None:
+    """Hook events over one connection, each acknowledged before the next."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(LIMIT_S)
+        client.connect(str(daemon.paths.socket("events")))
+        answers = client.makefile("rb")
+        for line in lines:
+            client.sendall(json.dumps(line).encode() + b"\n")
+            assert json.loads(answers.readline())["ok"]
 
 
 def alive(pid: int) -> bool:

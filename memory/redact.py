@@ -180,10 +180,11 @@ _CAPITALS = (("AIza", "google"), ("EAA", "meta"), ("ATATT", "provider"), ("AKIA"
 # Looks that one quick search answers: a pattern that begins with one character is looked for at the speed of that
 # character's frequency, while each further substring search would read the whole text once more.
 _P = r"p(?:ass(?!ed)|wd|rivate)"
-"""Beginnings of pass, pwd, private. "41 passed" is what most test runs print, and no rule's match can begin there."""
+"""pass, pwd, private. "41 passed" is what most test runs print, and no rule's match can begin there."""
 _C = r"c(?:ret|redential|onnection|ookie)"
 _K = r"k(?:ey|en|s[./])"
 """key, token, hooks."""
+_B = r"b(?:earer|asic)"
 _KEY_FILES = r"\.(?:ssh|aws|kube|gnupg|azure|config)[/\\]"
 _KEY_NAMES = r"_(?:rsa|dsa|ecdsa|ed25519)"
 _DOTTED = r"\.(?:atl|(?<=(?:sg|v[sbr]|dp|29)\.))"
@@ -203,7 +204,19 @@ def _has_run(text: str, table: bytes, run: bytes) -> bool:
     return len(text) >= len(run) and run in text.encode("utf-8", "surrogatepass").translate(table)
 
 
-def _makers(text: str, low: str) -> set[str]:
+class _Looks:
+    """The searches of ``_suspects``, compiled when the first text comes."""
+
+    def __init__(self) -> None:
+        self.p, self.c, self.k, self.b, self.upper, self.dotted, self.key_files, self.key_names = (
+            re.compile(source).search for source in (_P, _C, _K, _B, _UPPER, _DOTTED, _KEY_FILES, _KEY_NAMES)
+        )
+
+
+_looks: _Looks | None = None
+
+
+def _makers(text: str, low: str, looks: _Looks) -> set[str]:
     """Whose tokens may be in a text that has a run of a token's length."""
     makers: set[str] = set()
     for mark, table in _ENDS.items():
@@ -213,7 +226,7 @@ def _makers(text: str, low: str) -> set[str]:
             for literal, name in _SHORT_ENDS[mark]:
                 if literal in low:
                     makers.add(name)
-    if engine.compiled(_UPPER).search(text):
+    if looks.upper(text):
         makers.update(name for literal, name in _CAPITALS if literal in text)
     if "J" in text and "eyJ" in text:
         makers.add("jwt")
@@ -221,7 +234,7 @@ def _makers(text: str, low: str) -> set[str]:
         makers.add("google")
     if "dapi" in text:
         makers.add("provider")
-    if engine.compiled(_DOTTED).search(low):
+    if looks.dotted(low):
         makers.update(("sendgrid", "google", "provider"))
     if "~" in low and ("7q~" in low or "8q~" in low):
         makers.add("entra")
@@ -232,16 +245,17 @@ def _makers(text: str, low: str) -> set[str]:
 
 def _suspects(text: str) -> list[engine.Rule]:
     """The rules that could find something, most specific first. This is what a clean text costs."""
+    global _looks
+    looks = _looks = _looks or _Looks()
     low = text.lower()
-    look = engine.compiled
-    makers = _makers(text, low) if _has_run(text, _RUNS, _TOKEN_RUN) else set()
+    makers = _makers(text, low, looks) if _has_run(text, _RUNS, _TOKEN_RUN) else set()
     if "_" in low:
         if "hsec_" in low:
             makers.add("stripe")
         if "sntry" in low:
             makers.add("provider")
-    paths = look(_KEY_FILES).search(low) or ("_" in low and look(_KEY_NAMES).search(low))
-    p, c, k = look(_P).search(low), look(_C).search(low), look(_K).search(low)
+    paths = looks.key_files(low) or ("_" in low and looks.key_names(low))
+    p, c, k = looks.p(low), looks.c(low), looks.k(low)
     if k and "hooks" in low:
         makers.add("webhook")
     if "=" in low and "sig=" in low:
@@ -261,7 +275,7 @@ def _suspects(text: str) -> list[engine.Rule]:
         rules += (kinds.DB_URL, kinds.URL)
     if "authorization" in low:
         rules.append(kinds.HEADERS)
-    if look(r"b(?:earer|asic)").search(low):
+    if looks.b(low):
         if "bearer" in low:
             rules.append(kinds.BEARER)
         if "basic" in low:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from recalld.actors.writer.journal import Journal
+from recalld.actors.writer.journal import QUICK_RUN, Journal
 from recalld.actors.writer.journal_lines import decode_line, encode_line
 from recalld.protocol.envelope import Invalid, Overloaded, Unavailable
 
@@ -27,6 +28,15 @@ async def opened(folder: Path, **options: Any) -> AsyncIterator[Journal]:
 
 def bytes_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+async def at_once(journal: Journal, record: bytes) -> int:
+    """``append_now`` as soon as the journal's thread has nothing more to do."""
+    for _ in range(100_000):
+        if (seq := journal.append_now(record)) is not None:
+            return seq
+        await asyncio.sleep(0)
+    raise AssertionError("the thread never came to rest")
 
 
 async def test_append_and_read_back(tmp_path: Path) -> None:
@@ -177,6 +187,57 @@ async def test_bounds(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         await journal.append([b"4"])
     assert journal.stats()["journal"].peak == 2
+
+
+async def test_at_once_where_the_disk_is_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A lone record is written on the loop, fsynced and in order, once the disk has been quick for a while; never beside the
+    thread's own writing, nor when the disk was slow or refused.
+    """
+    monkeypatch.setattr("recalld.actors.writer.journal.QUICK_S", 60.0)
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
+    async with opened(tmp_path / "journal") as journal:
+        for number in range(QUICK_RUN):
+            assert journal.append_now(b"0") is None
+            await journal.append([b"%d" % number])
+        await journal.call(lambda: None)  # the thread has put the last write behind it
+        count = len(synced)
+        assert await at_once(journal, b'"now"') == QUICK_RUN + 1
+        assert len(synced) == count + 1
+        assert await journal.append([b'"then"']) == [QUICK_RUN + 2]
+        gate, running = threading.Event(), threading.Event()
+        busy = asyncio.ensure_future(journal.call(lambda: (running.set(), gate.wait())))
+        await asyncio.to_thread(running.wait, 30)
+        assert journal.append_now(b'"beside"') is None
+        gate.set()
+        await busy
+        monkeypatch.setattr("recalld.actors.writer.journal.QUICK_S", 0.0)
+        await journal.append([b'"slow"'])
+        assert journal.append_now(b'"after slow"') is None
+        assert [record for _, record in journal.read(QUICK_RUN)] == [b'"now"', b'"then"', b'"slow"']
+
+
+async def test_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that refuses a record written on the loop is told to the caller, leaves no part of it, and works again later."""
+    monkeypatch.setattr("recalld.actors.writer.journal.QUICK_S", 60.0)
+    async with opened(tmp_path / "journal") as journal:
+        for number in range(QUICK_RUN):
+            await journal.append([b"%d" % number])
+
+        def refuse(fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refuse)
+            with pytest.raises(Unavailable):
+                await at_once(journal, b'"lost"')
+        assert journal.problem
+        assert journal.append_now(b'"later"') is None
+        assert await journal.append([b'"later"']) == [QUICK_RUN + 2]
+        assert not journal.problem
+        assert b"lost" not in bytes_of(tmp_path / "journal")
 
 
 def test_lines_are_checked() -> None:

@@ -79,6 +79,7 @@ class Ingest:
         self.pages = WikiPages(db, self.wiki, self.index)
         self.briefer = Briefer(db, self.wiki, self.recorder, self.index.root)
         self.places = Places(db)
+        self.door = Door(self.take)
         self.spool = Spool(env.paths.spool, self._deliver)
         self.desk = Desk(self)
         self.feedback = FeedbackDesk(self)
@@ -172,7 +173,7 @@ class Ingest:
                 group.start_soon(self._tick)
                 group.start_soon(self._replay)
                 self.started.set()
-                await Door(self.take).run(events_listener)
+                await self.door.run(events_listener)
         finally:
             with anyio.move_on_after(5, shield=True):
                 await self.wiki.aclose()
@@ -246,7 +247,7 @@ class Ingest:
         if self._in_flight > self._peak:
             self._peak = self._in_flight
         self._end_replaced(event)
-        self.recorder.put_nowait(received, durable)
+        self.recorder.put_nowait(received, durable, lone=len(self.door.connections) == 1)
 
     def _event_of(self, wire: Wire) -> ledger.Happened | Dropped:
         event = events.accept(wire, now_ms(), self.intake)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from ...protocol.envelope import Invalid, Overloaded, Unavailable
 from ...protocol.messages.control import QueueStat
-from .disk import in_words, replace_file, sync_folder
+from .disk import in_words, make_folder, replace_file, sync_folder
 from .journal_lines import decode_line, encode_line, measure
 
 log = logging.getLogger("recalld.writer.journal")
@@ -37,6 +37,10 @@ LIMIT = 4096
 """Records that may wait. At the measured 0.4 ms per fsync this is under 50 ms of work."""
 ROTATE_BYTES = 32 * 1024 * 1024
 """A file of this size is scanned in well under a second when it is opened after a crash."""
+QUICK_S = 0.001
+"""A write and fsync that took less may be done on the event loop: handing it to the thread and back costs as much."""
+QUICK_RUN = 16
+"""So many in a row must have been quick; one that was not is reason to leave it to the thread again."""
 RETRY_AFTER_MS = 1000
 CLOSE_S = 5.0
 
@@ -76,7 +80,8 @@ class Journal:
         self._lock = threading.Condition()
         self._waiting: deque[_Work] = deque()
         self._depth = self._peak = self._refused = 0
-        self._closing = False
+        self._closing = self._busy = False
+        self._quick = 0
         self._thread: threading.Thread | None = None
 
     # --- the event loop's side
@@ -102,6 +107,25 @@ class Journal:
         work = _Work(records, None, asyncio.get_running_loop())
         self._submit(work, len(records))
         return cast("list[int]", await work.future)
+
+    def append_now(self, record: bytes) -> int | None:
+        """
+        Write one record on the caller's thread and return its seq once it is durable; None when it must go through
+        ``append``: something else is being written, or the disk has not been quick of late. Raises Unavailable.
+        """
+        if self._quick < QUICK_RUN or b"\n" in record or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._busy or self._waiting or self._closing or self._fd < 0 or self._size >= self._rotate_bytes:
+                return None
+            self.last_seq += 1
+            self._put(encode_line(self.last_seq, record))
+        except OSError as error:
+            raise self._refusal(error) from None
+        finally:
+            self._lock.release()
+        self.appended_total += 1
+        return self.last_seq
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run ``function`` on the journal's thread, between two batches."""
@@ -182,11 +206,13 @@ class Journal:
     def _serve(self) -> None:
         while True:
             with self._lock:
+                self._busy = False
                 while not self._waiting and not self._closing:
                     self._lock.wait()
                 if not self._waiting:
                     break
                 batch = self._take()
+                self._busy = True
             for work in batch:
                 if work.function is not None:
                     work.run()
@@ -226,9 +252,7 @@ class Journal:
         try:
             self._put(b"".join(lines))
         except OSError as error:
-            self.problem = in_words(error)
-            log.error("journal write failed: %s", error)
-            failure = Unavailable(self.problem, retry_after_ms=RETRY_AFTER_MS)
+            failure = self._refusal(error)
             for work in batch:
                 work.fail(failure)
             return
@@ -239,8 +263,14 @@ class Journal:
         for work, answer in zip(batch, answers, strict=True):
             work.succeed(answer)
 
+    def _refusal(self, error: OSError) -> Unavailable:
+        self.problem = in_words(error)
+        log.error("journal write failed: %s", error)
+        return Unavailable(self.problem, retry_after_ms=RETRY_AFTER_MS)
+
     def _put(self, data: bytes) -> None:
         """Append and fsync ``data`` wholly, or leave the file as it was and raise OSError."""
+        started = time.monotonic()
         if self._fd >= 0 and (self._size >= self._rotate_bytes or os.fstat(self._fd).st_nlink == 0):
             os.close(self._fd)
             self._fd = -1
@@ -252,6 +282,7 @@ class Journal:
                 written += os.write(self._fd, data[written:])
             os.fsync(self._fd)
         except OSError:
+            self._quick = 0
             # After a failed fsync the kernel may forget dirty pages: what is in this file is no longer known. Cut it to
             # the last acknowledged byte and go on in another file.
             fd, self._fd = self._fd, -1
@@ -261,11 +292,12 @@ class Journal:
                 log.exception("a half-written journal line stays in %06d; it will be skipped", self._number)
             os.close(fd)
             raise
+        self._quick = self._quick + 1 if time.monotonic() - started < QUICK_S else 0
         self._size += len(data)
         self.bytes_total += len(data)
 
     def _new_file(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         day = time.strftime("%Y%m%d", time.gmtime())
         path = self.folder / f"{day}-{self._number + 1:06d}.jsonl"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -276,7 +308,7 @@ class Journal:
     def _scan(self) -> None:
         """Find the end of the journal and mend the tail of its last file."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             numbered = self._numbered()
             self._number = numbered[-1][0] if numbered else 0
             for _, path in reversed(numbered):

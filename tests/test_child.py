@@ -92,6 +92,14 @@ def test_every_signal_has_words() -> None:
     assert str(signal.SIGRTMIN + 5) in children._how(-(signal.SIGRTMIN + 5), 1.0)
 
 
+def test_a_light_actor_starts_without_what_it_does_not_use() -> None:
+    """What is loaded before an actor serves is time without it, at each restart."""
+    heavy = ("snowballstemmer", "numpy", "onnxruntime", "mcp", "textual", "rich", "pygit2")
+    code = f"import sys, recalld.actors.watcher.__main__; print(*({set(heavy)} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
+
+
 ORPHAN = """
 import anyio, sys, threading
 from recalld.actors import base

@@ -15,7 +15,6 @@ import unicodedata
 from typing import Any, Literal
 
 import msgspec
-import snowballstemmer  # type: ignore[import-untyped]
 
 from .stopwords import LISTS
 
@@ -128,6 +127,9 @@ def _stem(token: str) -> str:
 
 @functools.cache
 def _stemmer() -> Any:
+    # It brings the stemmers of thirty languages: 15 ms of a restart, for processes that never stem (watcher, writer).
+    import snowballstemmer  # type: ignore[import-untyped]
+
     return snowballstemmer.stemmer("porter")
 
 

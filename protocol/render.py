@@ -13,7 +13,7 @@ import msgspec
 
 from .messages.capture import Handoff, Letter
 from .messages.common import Message
-from .messages.recall import Answer, Hit
+from .messages.recall import Answer, Hit, LintReport
 
 SCORE_DIGITS = 4
 
@@ -69,6 +69,14 @@ def letter(one: Letter) -> dict[str, Any]:
     data["at"] = instant(data.pop("at_ms"))
     if "read_at_ms" in data:
         data["read_at"] = instant(data.pop("read_at_ms"))
+    return data
+
+
+def lint(report: LintReport) -> dict[str, Any]:
+    """`lint --json` and the tool."""
+    data = plain(report)
+    for finding in data["findings"]:
+        finding.pop("vault_id", None)
     return data
 
 

@@ -119,6 +119,9 @@ class Table:
             case capture.SessionEvents():
                 row = capture.EventRow(seq=1, session="s", host="codex", kind="user-prompt", at="2026-05-01T10:00:00Z")
                 return capture.EventPage(items=(row,), total=1, session="s")
+            case recall.Lint():
+                one = recall.Finding(kind="flagged", severity="warning", pages=("a.md",), text="wrong", vault="notes")
+                return recall.LintReport(findings=(one,), counts={"flagged": 2}, warnings=2, notes=40)
             case capture.Feedback():
                 return capture.FeedbackNoted(path=body.path, vault="notes", signal=body.signal, tally={body.signal: 1})
             case capture.MessageSend():

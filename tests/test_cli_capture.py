@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -56,6 +57,16 @@ def recalld(daemon: Daemon, *arguments: str, given: str = "", code: int = 0) -> 
     return done.stdout if code == 0 else done.stderr
 
 
+def as_json_any(daemon: Daemon, *arguments: str, code: int) -> Any:
+    """What a command prints as JSON although it does not exit with 0."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "recalld.clients.cli", *arguments, "--json"], env=daemon.environ,
+        cwd=daemon.folder / "acme-widgets", capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
 def as_json(daemon: Daemon, *arguments: str, given: str = "") -> Any:
     return json.loads(recalld(daemon, *arguments, "--json", given=given))
 
@@ -98,6 +109,35 @@ def test_messages(daemon: Daemon) -> None:
     recalld(daemon, "message", "cancel", "--all")
     assert "no message" in recalld(daemon, "message", "pop", "--project", "gears", code=1)
     assert "known projects" in recalld(daemon, "message", "send", "nobody", "x", code=1)
+
+
+def test_lint(daemon: Daemon) -> None:
+    """Exit code 1 with warnings, 0 without; cold session pages are listed, and removed only with --apply, kept in git."""
+    project = ("--project", "lintable")
+    recalld(daemon, "page", "write", "notes/a", *project, given="See [[no such page]].\n")
+    assert recalld(daemon, "lint", *project, code=1) == ""
+    report = as_json_any(daemon, "lint", *project, code=1)
+    assert [(each["kind"], each["pages"]) for each in report["findings"]] == [
+        ("unresolved_link", ["lintable/notes/a.md"])
+    ]
+    recalld(daemon, "page", "write", "notes/a", *project, given="See nothing.\n")
+    assert "nothing found" in recalld(daemon, "lint", *project)
+
+    folder = daemon.paths.wiki / "lintable" / "sessions"
+    folder.mkdir()
+    fresh = daemon.folder / "old.md"
+    fresh.write_text("---\nkind: session\n---\n# Long ago\n\nNobody asks.\n")
+    os.utime(fresh, (1_600_000_000, 1_600_000_000))
+    fresh.rename(folder / "old.md")
+    daemon.settle()
+    cold = as_json(daemon, "lint", *project, "--cold")
+    assert [each["kind"] for each in cold["findings"]] == ["cold_session"]
+    assert "pass --cold too" in recalld(daemon, "lint", "--apply", code=2)
+    removed = as_json(daemon, "lint", *project, "--cold", "--apply")
+    assert removed["removed"] == ["lintable/sessions/old.md"]
+    assert not (folder / "old.md").exists()
+    assert "recalld" in recalld(daemon, "page", "log", "sessions/old", *project)
+    assert as_json(daemon, "lint", *project, "--cold")["findings"] == []
 
 
 def test_pages(daemon: Daemon) -> None:

@@ -44,6 +44,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "message_list": {"box": "outbox"},
     "message_pop": {},
     "message_cancel": {"id": "m-1"},
+    "lint": {"kinds": ["flagged"], "cold": True},
     "hook_event": {"event": "Stop", "anything": 1},
 }
 TOOLS = pytest.mark.parametrize("name", list(schemas.TOOLS))
@@ -89,7 +90,7 @@ async def test_the_list_is_small() -> None:
         listed = answers["default"][era]["tools/list"]
         assert len(listed["tools"]) == 8
         assert len(json.dumps(listed, separators=(",", ":")).encode()) <= 8000
-        assert len(answers["full"][era]["tools/list"]["tools"]) == 18
+        assert len(answers["full"][era]["tools/list"]["tools"]) == len(schemas.listed("full"))
     assert len(schemas.INSTRUCTIONS.encode()) < 2048
 
 
@@ -103,7 +104,7 @@ def test_annotations() -> None:
     hints = {name: tool.annotations() for name, tool in schemas.TOOLS.items()}
     assert {name for name, hint in hints.items() if hint["readOnlyHint"]} == {
         "recall", "read_note", "related", "recent", "status", "briefing", "handoff_list", "session_events",
-        "message_list",
+        "message_list", "lint",
     }  # fmt: skip
     assert all(hint["openWorldHint"] is False for hint in hints.values())
     assert hints["write_page"]["destructiveHint"] is True
@@ -134,6 +135,7 @@ async def test_each_tool_answers_as_its_schema_says(name: str) -> None:
         ),
         (capture.HandoffDone(handoff=None, project=capture.ProjectRef(name="w")), "handoff_accept"),
         (recall.Answer(hits=()), "recall"),
+        (recall.LintReport(findings=(), counts={}, warnings=0, notes=0), "lint"),
         (capture.MessageDone(letter=None, project=capture.ProjectRef(name="w")), "message_pop"),
         (capture.Messages(items=(), project=capture.ProjectRef(name="w")), "message_list"),
     ],

@@ -20,6 +20,8 @@ from ...protocol.messages.recall import (
     Caught,
     DescribeIndex,
     IndexReport,
+    Lint,
+    LintReport,
     NotFound,
     ReadNote,
     Recall,
@@ -31,7 +33,7 @@ from ...protocol.messages.recall import (
 from ...protocol.server import Server
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
-from . import documents, heap
+from . import documents, heap, linting
 from .answers import Answers
 from .live import Live
 from .mcp.session import Sessions
@@ -61,6 +63,7 @@ class QueryActor:
             Related: self.related,
             Recent: self.recent,
             DescribeIndex: self.describe,
+            Lint: self.lint,
             WaitFor: self.wait_for,
         }
         self.server = Server(env.listeners["query"], decode_query, self.handlers, name="query")
@@ -98,6 +101,10 @@ class QueryActor:
     async def describe(self, ask: DescribeIndex) -> Message:
         nothing = IndexReport(notes=0, chunks=0, vectors=0, links=0)
         return await self._read(lambda conn: documents.describe(conn, self.live.view, ask), nothing)
+
+    async def lint(self, ask: Lint) -> Message:
+        nothing = LintReport(findings=(), counts={}, warnings=0, notes=0)
+        return await self._read(lambda conn: linting.lint(conn, self.live.view, ask), nothing)
 
     async def wait_for(self, ask: WaitFor) -> Caught:
         with anyio.move_on_after(WAIT_MAX_MS / 1000):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...memory.notes.decode import decode
 from ...memory.recall.entities import name_key
-from ...memory.recall.supersession import current_of, is_superseded
+from ...memory.recall.supersession import current_of, stale_links
 from ...memory.recall.tokens import fold
 from ...memory.recall.types import NoteCard
 from ...protocol.messages.common import Link
@@ -300,14 +300,8 @@ def _recent(view: View, card: NoteCard) -> RecentNote:
 
 def _stale_links(view: View, cards: Iterable[NoteCard]) -> list[tuple[str, str]]:
     """(path, superseded note that it links to as if it were current)."""
-    old = {card.id for card in view.cards.values() if is_superseded(card, view.notes)}
-    return [
-        (card.path, view.cards[edge.target].path)
-        for card in cards
-        if card.id not in old
-        for edge in view.notes.out_edges(card.id)
-        if edge.target in old and edge.kind not in ("supersedes", "superseded_by") and edge.target in view.cards
-    ]
+    edges = stale_links(view.notes, [card.id for card in cards])
+    return [(view.cards[edge.source].path, view.cards[edge.target].path) for edge in edges]
 
 
 def _graph(view: View, cards: Sequence[NoteCard]) -> tuple[GraphNote, ...]:

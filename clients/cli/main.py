@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "feedback": ("feedback", "Say whether a note was helpful, stale or wrong."),
     "index": ("index", "Bring the index up to date and wait for it."),
     "stats": ("stats", "Show how a folder's notes hang together."),
+    "lint": ("lint", "Show what is wrong with notes and pages, by rule."),
     "eval": ("evaluate", "Measure and tune recall on your notes."),
     "ab": ("ab", "Say which way of answering your questions prefer."),
     "status": ("status", "Show processes, queues, index and problems."),
@@ -65,7 +66,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Recall", ("ask", "feedback", "index", "stats", "eval", "ab", "model", "graph")),
+    ("Recall", ("ask", "feedback", "index", "stats", "lint", "eval", "ab", "model", "graph")),
     ("Notes and pages", ("add", "remove", "list", "page")),
     (
         "Agents",

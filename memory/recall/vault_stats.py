@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from .dates import parse_day
-from .supersession import current_of, is_superseded
+from .supersession import current_of, stale_links
 from .types import Catalog
 
 Verdict = Literal["ok", "warn", "fail", "n/a"]
@@ -151,18 +151,10 @@ def _count(name: str, found: Sequence[str], what: str) -> Metric:
 
 def _superseded_links(notes: Catalog) -> list[str]:
     """Links to a replaced note from notes that are neither its replacement nor replaced themselves."""
-    return sorted(_stale_links(notes, notes.cards))
-
-
-def _stale_links(notes: Catalog, wanted: Iterable[int]) -> Iterable[str]:
-    for note in wanted:
-        card = notes.cards[note]
-        if is_superseded(card, notes):
-            continue
-        for edge in notes.out_edges(note):
-            target = notes.cards.get(edge.target)
-            if target is None or edge.kind in ("supersedes", "superseded_by") or not is_superseded(target, notes):
-                continue
-            newer = current_of(target.id, notes)
-            if newer not in (note, target.id):
-                yield f"{card.path}: {target.path} (now {notes.cards[newer].path})"
+    found = []
+    for edge in stale_links(notes, notes.cards):
+        newer = current_of(edge.target, notes)
+        if newer not in (edge.source, edge.target):
+            old = notes.cards[edge.target].path
+            found.append(f"{notes.cards[edge.source].path}: {old} (now {notes.cards[newer].path})")
+    return sorted(found)

@@ -242,6 +242,42 @@ class IndexReport(Message, frozen=True, tag="index_report"):
     graph: tuple[GraphNote, ...] = ()
 
 
+FindingKind = Literal[
+    "ambiguous_link", "cold_session", "contradiction", "duplicate_title", "expired", "flagged", "old_rule",
+    "pinned_expiring", "stale_focus", "superseded_link", "unreadable", "unresolved_link",
+]  # fmt: skip
+
+
+class Lint(Message, frozen=True, tag="lint"):
+    """What is wrong with notes and pages as a memory, by rule -> LintReport. ``cold``: cold session pages too."""
+
+    vault: str = ""
+    project: str = ""
+    kinds: tuple[FindingKind, ...] = ()
+    """Only these; () = all."""
+    cold: bool = False
+    limit: int = 5000
+    """Findings that are listed; all are counted."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: FindingKind
+    severity: Literal["warning", "info"]
+    pages: tuple[str, ...]
+    """The note that it is about, then those it has to do with: paths in their vaults."""
+    text: str
+    vault: str = ""
+    vault_id: int = 0
+
+
+class LintReport(Message, frozen=True, tag="lint_report"):
+    findings: tuple[Finding, ...]
+    """Warnings first; at most 5000."""
+    counts: dict[FindingKind, int]
+    warnings: int
+    notes: int
+
+
 class WaitFor(Message, frozen=True, tag="wait_for"):
     """Answered when the query actor has taken in this revision -> Caught (or timeout)."""
 
@@ -252,5 +288,5 @@ class Caught(Message, frozen=True, tag="caught"):
     revision: int
 
 
-RecallRequest = Recall | ReadNote | Related | Recent | DescribeIndex | WaitFor
-RecallReply = Answer | NoteText | NotFound | Ambiguous | Neighbours | RecentNotes | IndexReport | Caught
+RecallRequest = Recall | ReadNote | Related | Recent | DescribeIndex | Lint | WaitFor
+RecallReply = Answer | NoteText | NotFound | Ambiguous | Neighbours | RecentNotes | IndexReport | LintReport | Caught

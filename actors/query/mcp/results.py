@@ -179,6 +179,15 @@ def _feedback(reply: capture.FeedbackNoted) -> Result:
     return Result(text, render.plain(reply, "tally"))
 
 
+def _lint(reply: recall.LintReport) -> Result:
+    data = render.lint(reply)
+    lines = [f"{one.severity}: {one.kind}: {' ; '.join(one.pages)}: {one.text}" for one in reply.findings]
+    left = sum(reply.counts.values()) - len(reply.findings)
+    if left:
+        data["note"] = f"{left} more: ask by kind, or with a larger limit."
+    return Result(_cut("\n".join(lines), TEXT_CHARS) or f"Nothing is wrong with {reply.notes} notes.", data)
+
+
 def _message(reply: capture.MessageDone) -> Result:
     data: dict[str, Any] = {"project": project(reply.project)}
     if reply.letter is None:
@@ -279,6 +288,7 @@ _MAKE: dict[type[Message], Callable[[Any], Result]] = {
     recall.Ambiguous: _ambiguous,
     recall.Neighbours: _neighbours,
     recall.RecentNotes: _recent,
+    recall.LintReport: _lint,
     capture.PageWritten: _page_written,
     capture.PageDeleted: _page_deleted,
     capture.HandoffDone: _handoff_done,

@@ -154,6 +154,23 @@ MESSAGE_CANCEL = Tool(
     listed="full",
 )
 
+LINT = Tool(
+    "lint",
+    "Lint the memory",
+    "What is wrong with notes and pages as a memory, by rule: duplicate titles, broken links, contradictions, what feedback "
+    "calls stale or wrong, links to superseded notes. Changes nothing.",
+    properties={
+        "project": text("Only its notes and pages"),
+        "vault": text("Only this vault"),
+        "kinds": texts("Such as contradiction, flagged"),
+        "cold": flag("Add session pages that nobody needs any more"),
+        "limit": number("default 50", 1, 500),
+    },
+    output={"findings": A, "counts": O, "warnings": I, "note": S},
+    output_required=("findings", "counts", "warnings"),
+    listed="full",
+)
+
 HOOK_EVENT = Tool(
     "hook_event",
     "Hook event",
@@ -173,5 +190,5 @@ HOOK_EVENT = Tool(
 
 TOOLS = (
     BRIEFING, HANDOFF_LIST, HANDOFF_CANCEL, DELETE_PAGE, SESSION_EVENTS, FEEDBACK, MESSAGE_SEND, MESSAGE_LIST, MESSAGE_POP,
-    MESSAGE_CANCEL, HOOK_EVENT,
+    MESSAGE_CANCEL, LINT, HOOK_EVENT,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from ....protocol.messages import capture, recall
 from ....protocol.messages.capture import Place
@@ -215,6 +215,20 @@ def _feedback(args: Arguments, caller: Caller, _key: str, _now: int) -> Message:
     )
 
 
+def _lint(args: Arguments, _caller: Caller, _key: str, _now: int) -> Message:
+    known = get_args(recall.FindingKind)
+    kinds = tuple(args.get("kinds", ()))
+    if wrong := [kind for kind in kinds if kind not in known]:
+        raise BadArguments(f"lint: there is no kind '{wrong[0]}'. There are {', '.join(known)}.")
+    return recall.Lint(
+        vault=args.get("vault", ""),
+        project=args.get("project", ""),
+        kinds=kinds,
+        cold=args.get("cold", False),
+        limit=args.get("limit", 50),
+    )
+
+
 def _message_send(args: Arguments, caller: Caller, key: str, _now: int) -> Message:
     return capture.MessageSend(
         to_project=args["to_project"],
@@ -279,5 +293,6 @@ _BUILD: dict[str, Callable[[Arguments, Caller, str, int], Message]] = {
     "message_list": _message_list,
     "message_pop": _message_pop,
     "message_cancel": _message_cancel,
+    "lint": _lint,
     "hook_event": _hook_event,
 }

@@ -1,0 +1,178 @@
+"""A steady load on a daemon, as its users make it, and what a daemon occupies; counts what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import Bridge, Daemon, alive
+from recalld.clients import hook
+
+BRIDGES = 4
+RECALLS_S, EDITS_S, EVENTS_S, HOOKS_S = 5.0, 1.0, 10.0, 2.0
+SESSION = "bench-faults"
+WORDS = ("harbour", "crane", "ledger", "signal", "archive", "turbine", "orchard", "compass", "lantern", "meadow")
+ANSWER_S = 15.0
+"""A recall that takes longer has failed."""
+ROOM_BYTES = 1_000_000
+
+
+class Load:
+    """Keeps asking, editing and sending until it is stopped; counts what came of it."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.asked = self.answered = self.degraded = self.failed = 0
+        self.failures: list[str] = []
+        self.latencies_ms: list[float] = []
+        self.acknowledged: set[str] = set()
+        self.edits: list[str] = []
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._bridges = [Bridge(daemon, modern=bool(number % 2)) for number in range(BRIDGES)]
+
+    def __enter__(self) -> Load:
+        work: list[Callable[[], None]] = [self._edit, self._send, self._hook]
+        work += [lambda bridge=bridge: self._recall(bridge) for bridge in self._bridges]  # type: ignore[misc]  # default binds
+        self._threads = [threading.Thread(target=each, daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(ANSWER_S * 2)
+        for bridge in self._bridges:
+            bridge.close()
+
+    def _pace(self, per_s: float) -> bool:
+        return not self._stop.wait(random.uniform(0.5, 1.5) / per_s)
+
+    def _recall(self, bridge: Bridge) -> None:
+        while self._pace(RECALLS_S / BRIDGES):
+            word = random.choice(WORDS)
+            started = time.monotonic()
+            try:
+                result = bridge.recall(f"Where is the {word} kept?")
+                content = result.get("structuredContent") or {}
+                why = "isError" if result.get("isError") else ""
+                if not why and not content.get("degraded") and not content.get("hits"):
+                    why = f"no hit for {word}"
+            except (AssertionError, OSError, ValueError) as error:
+                content, why = {}, f"{type(error).__name__}: {error}"
+            took_ms = (time.monotonic() - started) * 1000
+            with self._lock:
+                self.asked += 1
+                self.latencies_ms.append(took_ms)
+                if why or took_ms > ANSWER_S * 1000:
+                    self.failed += 1
+                    self.failures.append(why or f"{took_ms:.0f} ms")
+                else:
+                    self.answered += 1
+                    self.degraded += bool(content.get("degraded"))
+
+    def _edit(self) -> None:
+        while self._pace(EDITS_S):
+            token = f"edit{len(self.edits)}x{random.randrange(10**9)}"
+            with contextlib.suppress(OSError):
+                self.daemon.write(f"edits/{token}.md", f"# Edit\n\nThe token is {token}.\n")
+                self.edits.append(token)
+
+    def _send(self) -> None:
+        number = 0
+        while self._pace(EVENTS_S):
+            number += 1
+            token = f"direct{number}x{random.randrange(10**9)}"
+            line = {
+                "recalld": 1,
+                "role": "hook",
+                "host": "claude",
+                "event": "UserPromptSubmit",
+                "payload": payload(self, token),
+            }
+            with contextlib.suppress(OSError, ValueError):
+                if talk(self.daemon.paths.socket("events"), line).get("ok"):
+                    self.acknowledged.add(token)
+
+    def _hook(self) -> None:
+        """The real client: what it cannot deliver it spools, so whatever it took must be there in the end."""
+        number = 0
+        while self._pace(HOOKS_S):
+            number += 1
+            token = f"client{number}x{random.randrange(10**9)}"
+            command = [sys.executable, "-I", "-S", str(hook.__file__), "claude", "UserPromptSubmit"]
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                text = json.dumps(payload(self, token)).encode()
+                could = self._can_spool()
+                done = subprocess.run(command, input=text, env=self.daemon.environ, timeout=10, check=False)
+                # The client ends with 0 whatever happens; on a full or read-only disk it can neither deliver nor spool.
+                if done.returncode == 0 and could and self._can_spool():
+                    self.acknowledged.add(token)
+
+    def _can_spool(self) -> bool:
+        data = self.daemon.paths.data
+        return os.access(data, os.W_OK) and shutil.disk_usage(data).free > ROOM_BYTES
+
+
+def payload(load: Load, token: str) -> dict[str, Any]:
+    cwd = str(load.daemon.vault)
+    return {
+        "session_id": SESSION,
+        "cwd": cwd,
+        "hook_event_name": "UserPromptSubmit",
+        "prompt": f"please look at {token}",
+    }
+
+
+def talk(path: Path, line: dict[str, Any]) -> dict[str, Any]:
+    """One line to events.sock and its acknowledgement. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        connection.connect(os.fspath(path))
+        connection.sendall(json.dumps(line).encode() + b"\n")
+        data = b""
+        while not data.endswith(b"\n"):
+            piece = connection.recv(4096)
+            if not piece:
+                raise ConnectionResetError
+            data += piece
+    answer: dict[str, Any] = json.loads(data)
+    return answer
+
+
+class Footprint:
+    """Processes, descriptors and memory of a daemon now."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        pids = {"supervisor": daemon.process.pid if daemon.process else 0, **daemon.pids()}
+        self.processes = len([pid for pid in pids.values() if pid and alive(pid)])
+        self.descriptors = {name: count(f"/proc/{pid}/fd") for name, pid in pids.items()}
+        self.memory_mb = {name: _rss_mb(pid) for name, pid in pids.items()}
+
+
+def count(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return -1
+
+
+def _rss_mb(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            return round(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
+    except OSError:
+        return -1.0

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -264,15 +265,24 @@ def lock(folder: Path, name: str) -> int:
 
     Raises AlreadyRunning with the pid that holds it.
     """
-    descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        writable = True
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        # A disk that was mounted read-only can still be asked; a lock needs no right to write.
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        writable = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise AlreadyRunning(f"recalld already runs for {folder} (pid {holder}): `recalld status` shows it") from None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
+    if writable:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
 
 

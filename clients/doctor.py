@@ -243,6 +243,9 @@ def _index(patient: Patient) -> Iterator[Finding]:
     writer = patient.status.actors["writer"].vitals
     if suspended := writer.facts.get("suspended"):
         yield Finding(level="warn", name="index", text=suspended, do="nothing is removed meanwhile; check the folder")
+    if problem := writer.facts.get("history_problem"):
+        do = "`git fsck` there tells more; `history.git = false` leaves the past of notes to what recalld saw itself"
+        yield Finding(level="warn", name="history", text=problem, do=do)
     report = patient.ask("query", DescribeIndex(), CHECK_MS)
     assert isinstance(report, IndexReport)
     yield Finding(

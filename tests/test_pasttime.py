@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from recalld.protocol.messages.common import Ok
 from recalld.protocol.messages.index import Maintain, Reindex
 
 from .gitvault import GitVault, ms
-from .harness import Daemon, running, until
+from .harness import Daemon, alive, running, until
 
 JAN, MAR, MAY, JUL = "2025-01-10", "2025-03-10", "2025-05-10", "2025-07-10"
 LAUNCH = "# Launch\n\nThe rocket launches in {}.\n"
@@ -240,3 +242,48 @@ def test_a_damaged_repository_costs_the_past_alone(fresh) -> None:
     daemon.start().settle()
     assert daemon.finds("one", "a.md")
     until("status", lambda: "cannot be read" in history(daemon))
+    assert "cannot be read" in daemon.cli("status").stdout
+    assert "history" in daemon.cli("doctor", check=False).stdout
+
+
+def long_history(vault: GitVault) -> None:
+    notes = {f"n{number}.md": f"# Note {number}\n\n{{}} {'word ' * 60}" for number in range(60)}
+    for month in range(1, 13):
+        vault.commit(f"2024-{month:02d}-01", {path: text.format(month) for path, text in notes.items()})
+
+
+def readers(daemon: Daemon) -> list[int]:
+    """Processes that read a history for this daemon."""
+    parent = daemon.pids()["writer"]
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(entry.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes by /proc")
+@pytest.mark.parametrize("end", ["reader", "writer", "daemon"])
+def test_what_was_cut_short_is_taken_up_again(fresh, end: str) -> None:
+    """Whoever is killed in the middle: every version is there in the end, once, and no process stays behind."""
+    daemon, vault = fresh
+    long_history(vault)
+    daemon.start(config="[watcher]\nsweep_s = 1\n[embedder]\nmodel = 'none'\n")
+    pid = until("a reader", lambda: readers(daemon) or None)[0]
+    until("some versions", lambda: len(versions(daemon)) > 60)
+    match end:
+        case "reader":
+            os.kill(pid, signal.SIGKILL)
+        case "writer":
+            os.kill(daemon.pids()["writer"], signal.SIGKILL)
+        case "daemon":
+            daemon.stop()
+            assert not alive(pid)
+            daemon.start()
+    until("all versions", lambda: len(versions(daemon)) == 720)
+    daemon.settle()
+    assert len(versions(daemon)) == 720
+    until("no reader", lambda: not readers(daemon) and not alive(pid))

@@ -109,12 +109,16 @@ def test_bounds(vault: GitVault) -> None:
 
 
 def test_only_what_is_new(vault: GitVault) -> None:
-    """After a known commit; from the beginning when history was rewritten without it."""
+    """After a known commit, also on another branch; from the beginning when that is not there any more."""
     vault.commit(JAN, {"a.md": "one", "b.md": "still"})
     known = vault.commit(FEB, {"a.md": "two"})
     vault.commit(MAR, {"a.md": "three"})
     assert times(vault, known) == {"a.md": [(ms(FEB), ms(MAR)), (ms(MAR), None)]}
     assert set(times(vault, "0" * 40)) == {"a.md", "b.md"}
+    main = vault.git("rev-parse", "HEAD")
+    vault.git("checkout", "-q", "-b", "other", known)
+    vault.commit(APR, {"c.md": "new"})
+    assert times(vault, main) == {"c.md": [(ms(APR), None)]}
 
 
 def test_a_shallow_clone(vault: GitVault, tmp_path: Path) -> None:

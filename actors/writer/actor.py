@@ -223,7 +223,7 @@ class Writer:
         server = self._server.stats() if self._server else {}
         queues = {**server, **self.db.stats(), **self.ingest.stats()}
         return figures.vitals(
-            self.db, self.counts, self.upkeep, self.claims, self.ingest, queues, now_ms(), history=self.past.fact
+            self.db, self.counts, self.upkeep, self.claims, self.ingest, queues, now_ms(), history=self.past.facts()
         )
 
     async def _count(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from ...protocol.messages.control import QueueStat, Vitals
@@ -35,7 +37,7 @@ def vitals(
     queues: dict[str, QueueStat],
     now_ms: int,
     *,
-    history: str = "",
+    history: Mapping[str, str] = MappingProxyType({}),
 ) -> Vitals:
     """Pure but for the clock that ``busy_ms`` needs."""
     figures = {
@@ -68,7 +70,7 @@ def vitals(
         "suspended": counts.suspended,
         "upkeep": work.state,
         "last_upkeep": work.last,
-        "history": history,
+        **history,
         **capture.facts(),
     }
     if error := db.problem or db.read_only or facts.get("last_error", ""):

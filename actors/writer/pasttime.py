@@ -39,6 +39,8 @@ ANSWER_S = 600.0
 BREATH_S = 0.002
 """Between transactions, so that whoever waits for the database's thread or the processor comes first."""
 KILL_S = 5.0
+TRIES = 3
+"""A repository that cannot be read now may be in the middle of a repack; one that never can is left alone."""
 SETTLE_S = 8.0
 """How long whoever wants everything to be in the index waits for histories."""
 ENDED = "the process that reads its git history ended"
@@ -66,16 +68,18 @@ class PastTime:
         self._due: dict[int, tuple[int, int] | None] = {}
         """Vaults to look at, and since when nobody had looked at them until when."""
         self._seen: set[int] = set()
+        self._failed: dict[int, tuple[str, int]] = {}
+        """By vault: the commit at which reading did not get to the end, and how often."""
         self._wake = anyio.Event()
         self._idle = anyio.Event()
 
-    @property
-    def fact(self) -> str:
+    def facts(self) -> dict[str, str]:
         """For status."""
         told = [self.state] if self.state else []
         if self.total.versions:
             told.append(f"{self.total.versions} versions of {self.total.notes} notes from git")
-        return "; ".join((*told, *(f"{name}: {why}" for name, why in sorted(self.problems.items()))))
+        problem = "; ".join(f"{name}: {why}" for name, why in sorted(self.problems.items()))
+        return {"history": "; ".join((*told, problem) if problem else told), "history_problem": problem}
 
     async def swept(self, message: SweepDone) -> Ok:
         """Store that a vault was swept, and look at its history when that is worth it."""
@@ -112,8 +116,13 @@ class PastTime:
                 return
             tip = await anyio.to_thread.run_sync(vaultlog.tip, place.root, abandon_on_cancel=True)
             if tip and tip != place.progress.tip:
+                failed, times = self._failed.get(vault_id, ("", 0))
+                if failed == tip and times >= TRIES:
+                    return
                 self.state = f"reading the git history of {place.name}"
+                self._failed[vault_id] = (tip, times + 1 if failed == tip else 1)
                 await self._read(vault_id, place, blind)
+                del self._failed[vault_id]
             self.problems.pop(place.name, None)
             self.total = await self._db.read(gitpast.total)
         except (vaultlog.Unusable, Stopped, ProtocolError, OSError) as error:

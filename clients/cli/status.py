@@ -111,6 +111,8 @@ def _show(status: Status) -> None:
     index = index_figures(status)
     pending = f", {index['pending_vectors']:,} passages wait for vectors" if index["pending_vectors"] else ""
     out.print(f"index: {index['notes']:,} notes, {index['chunks']:,} passages, {index['vectors']:,} vectors{pending}")
+    if history := status.actors["writer"].vitals.facts.get("history", ""):
+        out.print(f"history: {escape(clean(history))}")
     if index["problems"]:
         out.print(f"[yellow]{index['problems']} notes could not be read as they stand: `recalld doctor` names them[/]")
     for name, actor in status.actors.items():

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 import pygit2
-from pygit2.enums import DeltaStatus, DiffOption, FileMode
+from pygit2.enums import DeltaStatus, DiffOption, FileMode, SortMode
 
 from ....memory.notes.ignore import FILES as IGNORE_FILES
 from ....memory.notes.ignore import Rules
@@ -115,7 +115,10 @@ class Vault:
             raise Unusable(f"its git repository cannot be read ({error})") from None
 
     def log(self, limits: Limits, now_ms: int, ignored: Ignored, known_tip: str = "") -> VaultLog:
-        """Versions that began after ``known_tip``; all of them when that is '' or no longer among the first parents."""
+        """
+        Versions that commits made which ``known_tip`` does not contain, and what these replaced; all of them when it is ''
+        or not there any more.
+        """
         try:
             if self._repo.head_is_unborn:
                 return VaultLog("", {}, 0)
@@ -170,7 +173,8 @@ class _Walk:
 
     def run(self, commit: pygit2.Commit, known_tip: str) -> None:
         self.tip = str(commit.id)
-        while str(commit.id) != known_tip:
+        fresh = self._fresh(known_tip) if known_tip else None
+        while fresh is None or commit.id in fresh:
             self.commits += 1
             self._at_ms = min(self._at_ms, commit.commit_time * 1000)
             parent = self._parent(commit)
@@ -186,6 +190,15 @@ class _Walk:
         self._at_ms = min(self._at_ms, commit.commit_time * 1000)
         for path, (to_ms, moved, blob) in self._ends.items():
             self._add(path, Stood(blob, self._at_ms, to_ms, moved))
+
+    def _fresh(self, known_tip: str) -> set[pygit2.Oid] | None:
+        """What is to be looked at when ``known_tip`` and all before it is known; None = everything."""
+        if known_tip not in self._repo:
+            return None
+        walker = self._repo.walk(self._repo.head.target, SortMode.TOPOLOGICAL)
+        walker.simplify_first_parent()
+        walker.hide(pygit2.Oid(hex=known_tip))
+        return {commit.id for commit in walker}
 
     def _parent(self, commit: pygit2.Commit) -> pygit2.Commit | None:
         if not commit.parent_ids or self.commits >= self._limits.commits or self._at_ms < self._limits.since_ms:

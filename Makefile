@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer, make, and a package index. Everything lands in .venv; nothing is left running.
 PYTHON ?= python3
 VENV   ?= .venv
+PYTEST_ARGS ?= -q -n auto --dist loadfile
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -7,16 +7,19 @@ and the demo: a real daemon with the real model. The rest runs on the first inte
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
+EDITABLE = threading.Lock()
 SHOWN = 4000
 """Characters of a failed step's output."""
 
@@ -74,7 +77,11 @@ def check(python: str, folder: Path) -> str:
         [own, "-P", "deploy/demo/run.py"],
     ]
     for step in steps:
-        done = subprocess.run(step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        # An editable install writes beside the source, which all interpreters share.
+        with EDITABLE if "-e" in step else contextlib.nullcontext():
+            done = subprocess.run(
+                step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
         if done.returncode:
             return f"`{' '.join(step[:4])}` ended with {done.returncode}\n{done.stdout[-SHOWN:]}"
     return ""

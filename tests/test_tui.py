@@ -46,6 +46,7 @@ class Fake:
     def __init__(self, now: Status | None) -> None:
         self.now = now
         self.asked: list[object] = []
+        self.refusal = ""
 
     async def status(self) -> Status | None:
         return self.now
@@ -60,7 +61,7 @@ class Fake:
 
     async def read(self, path: str, vault: str) -> str:
         self.asked.append(path)
-        return "# Retries\n[link] \x1b[31m"
+        return "# Retries\n[link] [[a link]] [/red] \x1b[31m"
 
     async def restart(self, actor: str) -> str:
         self.asked.append(f"restart {actor}")
@@ -68,7 +69,7 @@ class Fake:
 
     async def pause(self, paused: bool) -> str:
         self.asked.append(f"pause {paused}")
-        return ""
+        return self.refusal
 
     async def log_tail(self, lines: int) -> list[str]:
         return ["info supervisor: ready after 0.40 s"]
@@ -141,7 +142,7 @@ async def test_a_question_shows_hits_with_reasons_and_opens_the_note() -> None:
         await pilot.pause()
         seen = screen_text(app)
         assert "# Retries" in seen
-        assert "[link]" in seen
+        assert "[link] [[a link]] [/red]" in seen
         assert "\x1b" not in seen
     assert source.asked == ["retries", "decisions/retry.md"]
 
@@ -162,6 +163,18 @@ async def test_restart_and_pause_by_keys() -> None:
         await pilot.press("p")
         await app.workers.wait_for_complete()
     assert source.asked == ["restart query", "pause True", "pause False"]
+
+
+async def test_a_refusal_is_shown_as_it_stands() -> None:
+    """Brackets in an error are no markup, and escape sequences in it and in the log are shown."""
+    source = Fake(status())
+    source.refusal = "no [/x] way [red] \x1b[31m"
+    app = StatusApp(source, look_s=3600)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.press("p")
+        await app.workers.wait_for_complete()
+        assert [(n.message, n.markup) for n in app._notifications] == [("no [/x] way [red] \\x1b[31m", False)]
 
 
 def test_rates() -> None:

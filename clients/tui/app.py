@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from rich.markup import escape
 from rich.text import Text
 from textual import on, work
 from textual.app import App, ComposeResult
@@ -17,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from ...protocol.messages.control import Status
 from ...protocol.messages.recall import Answer, Hit
-from ..terminal import clean
+from ..terminal import clean, one_line
 from . import panels
 from .source import Source
 
@@ -96,9 +95,9 @@ class StatusApp(App[None]):
     def show(self, status: Status | None, log_lines: list[str], seconds: float) -> None:
         """Put one look on the screen."""
         self._set("headline", panels.headline(status))
-        self._set("advice", Text("\n".join(f"! {line}" for line in panels.advice(status))))
+        self._set("advice", Text("\n".join(f"! {one_line(line)}" for line in panels.advice(status))))
         self.query_one("#advice", Static).display = bool(panels.advice(status))
-        self._set("log", Text("\n".join(log_lines), overflow="ellipsis", no_wrap=True))
+        self._set("log", Text("\n".join(one_line(line) for line in log_lines), overflow="ellipsis", no_wrap=True))
         self.query_one("#latency", Sparkline).display = status is not None
         for name in ("processes", "index", "activity", "queues", "recent"):
             self.query_one(f"#{name}", Static).display = status is not None
@@ -111,7 +110,7 @@ class StatusApp(App[None]):
         self._set("activity", Text(panels.activity_line(status, rates)))
         self.query_one("#latency", Sparkline).data = list(rates.latencies_ms)
         self._set("queues", Text("\n".join(panels.queue_lines(status)), style="dim"))
-        recent = panels.recent_lines(status)
+        recent = [one_line(line) for line in panels.recent_lines(status)]
         self._set("recent", Text("\n".join(recent), overflow="ellipsis", no_wrap=True))
 
     def _set(self, name: str, content: object) -> None:
@@ -135,14 +134,15 @@ class StatusApp(App[None]):
     @work(exit_on_error=False)
     async def _restart(self, name: str) -> None:
         problem = await self.source.restart(name)
-        self.notify(problem or f"{name} is restarted", severity="error" if problem else "information")
+        text = problem or f"{name} is restarted"
+        self.notify(clean(text), severity="error" if problem else "information", markup=False)
 
     @work(exit_on_error=False)
     async def action_pause(self) -> None:
         paused = self._before is not None and not self._before.paused
         problem = await self.source.pause(paused)
         word = "indexing is paused; recall goes on" if paused else "indexing goes on"
-        self.notify(problem or word, severity="error" if problem else "information")
+        self.notify(clean(problem or word), severity="error" if problem else "information", markup=False)
         self.look()
 
 
@@ -157,11 +157,13 @@ class Reading(Dialog):
 
     def __init__(self, text: str, *, markup: bool = False) -> None:
         super().__init__()
-        self._text = text if markup else escape(clean(text))
+        self._text = text if markup else clean(text)
+        self._markup = markup
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog"):
-            yield Static(self._text)
+            # Not escaped instead: that shows a backslash in [[links]].
+            yield Static(self._text, markup=self._markup)
 
 
 class Choose(Dialog):
@@ -211,11 +213,11 @@ class Ask(Dialog):
         options.clear_options()
         said = self.query_one("#said", Static)
         if isinstance(answer, str):
-            said.update(escape(answer))
+            said.update(Text(clean(answer)))
             return
         known = "" if answer.known else "The notes do not seem to contain this; nearest: "
         degraded = f", degraded: {', '.join(answer.degraded)}" if answer.degraded else ""
-        said.update(escape(f"{known}{len(answer.hits)} hits in {answer.took_ms:.0f} ms{degraded}"))
+        said.update(Text(f"{known}{len(answer.hits)} hits in {answer.took_ms:.0f} ms{degraded}"))
         self._hits = answer.hits
         for number, hit in enumerate(answer.hits):
             options.add_option(Option(_hit_text(hit), id=str(number)))

@@ -211,7 +211,8 @@ def load_past_notes(conn: sqlite3.Connection, view: View, when_ms: int) -> None:
 
 def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
     """Take in what changed since the view's revision; False when rows vanished without a trace: load it all again."""
-    rows = list(notes.notes_since(conn, view.revision))
+    # Versions of the past, and their vectors, come by the thousand when a history is read: nothing here changes by them.
+    rows = [row for row in notes.notes_since(conn, view.revision) if row.current or row.card.id in view.cards]
     gone = [row.card.id for row in rows if not row.current]
     current = [row for row in rows if row.current]
     keys = notes.chunk_keys(conn, [row.card.id for row in current])
@@ -230,7 +231,7 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
     if model is None or view.matrix is None or view.matrix.model_id != model.id:
         load_vectors(conn, view)
     else:
-        fresh = vectors.since(conn, model.id, view.revision)
+        fresh = [row for row in vectors.since(conn, model.id, view.revision) if row[0] in view.chunks.slots]
         view.matrix.put(fresh)
         _put_missing(conn, view.matrix, {key for _, _, key in keys})
         if fresh or rows:

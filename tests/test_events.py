@@ -192,6 +192,19 @@ def test_sizes_are_bounded() -> None:
     assert len(made.command) <= events.COMMAND_BYTES + 20
 
 
+@pytest.mark.parametrize("tool", ["mcp__recalld__recall", "mcp_recalld_recall", "recalld_recall", "recalld.read_note"])
+def test_our_own_answers_are_not_kept(tool: str) -> None:
+    """That recall was asked is an event; what it answered stands in the notes, and would be found again as an event."""
+    payload = {"session_id": "s", "cwd": "/w", "hook_event_name": "PostToolUse", "tool_name": tool,
+               "tool_input": {"query": "q"}, "tool_response": {"hits": [{"passage": "The build uses ninja."}]},
+               "tool_use_id": "t"}  # fmt: skip
+    event = adapt(payload)
+    assert (event.kind, event.tool) == ("post-tool-use", tool)
+    assert "ninja" not in event.output_head + event.output_tail + event.text
+    assert event.output_bytes > 0
+    assert "ninja" in adapt({**payload, "tool_name": "mcp__other__recall"}).output_head
+
+
 def test_secret_in_a_window_never_shows() -> None:
     """A secret at the inner edge of what is read of a very long output is not in what is kept."""
     secret = "password=" + "Zq7!" * 500

@@ -187,7 +187,8 @@ def adapt(
     at_ms = seen.at_ms if 0 < seen.at_ms <= received_ms + FUTURE_MS else received_ms
     family = tools.family(seen.tool) if seen.tool else ""
     output = "" if seen.output is None else seen.output
-    head, tail = both_ends(output, HEAD_BYTES, TAIL_BYTES, clean)
+    # What recalld itself answered is in the notes: a copy here would be found again, as if somebody had said it.
+    head, tail = ("", "") if _is_ours(seen.tool) else both_ends(output, HEAD_BYTES, TAIL_BYTES, clean)
     text_limit = TEXT_BYTES if seen.kind in ("user-prompt", "post-compaction") else NOTE_BYTES
     session = seen.session or "anon-" + _digest(seen.host, seen.cwd)
     event = Event(
@@ -226,6 +227,11 @@ def adapt(
     # Nobody else has it yet: a copy of forty fields would cost as much as the rest.
     msgspec.structs.force_setattr(event, "id", _identity(event, seen.text or output))
     return event
+
+
+def _is_ours(tool: str) -> bool:
+    """Whether a tool is one of recalld's own, as hosts name it: mcp__recalld__recall, mcp_recalld_recall, recalld_recall."""
+    return "recalld" in tool and tool.removeprefix("mcp").lstrip("_:.").startswith("recalld")
 
 
 def _cleaned_paths(seen: hosts.Seen, home: str, clean: Callable[[str], str]) -> tuple[str, ...]:

@@ -129,6 +129,7 @@ class Supervisor:
             for endless in (serving, ticking):
                 if endless.done():
                     endless.result()
+            failed = [task for task in tending.values() if task.done()]
         finally:
             self._service.stopping()
             await self._stop_children(tending)
@@ -139,6 +140,8 @@ class Supervisor:
                 control.close()
                 with contextlib.suppress(OSError):
                     self._paths.socket("control").unlink()
+        for task in failed:
+            task.result()  # nobody wanted this end: a service manager must see a failure
 
     def _bind(self, inherited: dict[str, socket.socket]) -> socket.socket:
         """Every listening socket; returns that of control."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from recalld.actors.logs import JsonLines, configure
+from recalld.actors.logs import JsonLines, LastProblem, configure
 from recalld.clients.cli.completion import completion
 from recalld.clients.cli.logs import Tail, exposition
 from recalld.clients.cli.main import recalld
@@ -48,6 +48,21 @@ def test_following_survives_rotation(tmp_path: Path) -> None:
     path.rename(tmp_path / "writer.jsonl.1")
     path.write_text(line(3, "writer", "newer"))
     assert [entry["text"] for entry in tail.new()] == ["newer"]
+
+
+def test_a_line_that_is_being_written_is_seen_once_and_whole(tmp_path: Path) -> None:
+    """Following starts where the history ended, and waits for the end of a line."""
+    path = tmp_path / "writer.jsonl"
+    path.write_text(line(1, "writer", "old"))
+    tail = Tail(path)
+    late = line(2, "writer", "late")
+    with path.open("a") as log:
+        log.write(late + line(3, "writer", "torn")[:20])
+    assert [entry["text"] for entry in tail.history()] == ["old", "late"]
+    assert list(tail.new()) == []
+    with path.open("a") as log:
+        log.write(line(3, "writer", "torn")[20:])
+    assert [entry["text"] for entry in tail.new()] == ["torn"]
 
 
 def test_log_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +113,12 @@ def test_completion_scripts_are_printed(shell: str) -> None:
     assert result.exit_code == 0
     assert "_RECALLD_COMPLETE" in result.output
     assert completion.name == "completion"
+
+
+def test_a_line_with_a_strange_file_name_is_kept() -> None:
+    """A name that is not UTF-8 is shown by its bytes; it costs neither the line nor what status tells."""
+    record = logging.LogRecord("recalld", logging.WARNING, "", 0, "cannot read caf\udce9.md", (), None)
+    assert json.loads(JsonLines("watcher").format(record))["text"] == "cannot read caf\\udce9.md"
+    problem = LastProblem()
+    problem.emit(record)
+    assert problem.text.encode()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from harness import Daemon, alive, running, until
 from recalld.clients import process
+from recalld.clients.cli import index
 from recalld.protocol.messages.control import ActorStatus, Status, Vitals
 
 pytestmark = pytest.mark.process
@@ -110,6 +111,30 @@ def test_indexing_while_paused_is_refused(stopped: Daemon) -> None:
     assert "recalld resume" in done.stderr
     stopped.cli("resume")
     assert stopped.cli("index").returncode == 0
+
+
+def test_a_full_disk_is_waited_for_a_little() -> None:
+    """`index` does not give up at a disk that has just been freed, nor wait for ever for one that is full."""
+    vitals = Vitals(figures={"read_only": 1.0}, facts={"last_error": "the disk is full"})
+    actor = ActorStatus(pid=1, state="RUNNING", generation=1, restarts=0, vitals=vitals)
+    status = Status(
+        version="", pid=1, uptime_s=0.0, data="", runtime="", actors={"writer": actor, "watcher": actor}
+    )  # fmt: skip
+    assert index._no_notes(status, 1.0) == ""
+    assert "the disk is full" in index._no_notes(status, 60.0)
+
+
+def test_an_end_that_nobody_wanted_is_a_failure(short_tmp: Path) -> None:
+    """A service manager starts a daemon again that lost the loop of a child; it would not after exit code 0."""
+    code = (
+        "import sys\nfrom recalld import supervisor\nfrom recalld.actors.child import Child\n"
+        "async def broken(self): raise ZeroDivisionError('oops')\n"
+        "Child.tend = broken\n"
+        "sys.argv[1:] = ['--data', sys.argv[1], '--runtime', sys.argv[1]]\nsys.exit(supervisor.main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(short_tmp)], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert b"oops" in done.stderr
 
 
 def test_stop_takes_an_exit_that_nobody_collects_for_an_exit(stopped: Daemon) -> None:

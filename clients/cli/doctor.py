@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
+from ...protocol.envelope import ProtocolError
 from .. import doctor as examination
 from .context import Cli, clean, console, json_option, print_json
 
@@ -23,16 +25,22 @@ def doctor(cli: Cli, fix: bool, quiet: bool, as_json: bool) -> None:
 
     Exit code 0 when all is well, 1 with warnings, 2 when something fails.
     """
+    from rich.markup import escape
+
     findings = []
     out = console()
-    for finding in examination.examine(examination.Patient(cli.paths, Path.home())):
+    for finding in examination.examine(examination.Patient(cli.paths, Path(os.path.expanduser("~")))):
         findings.append(finding)
         if not as_json and not (quiet and finding.level == "ok"):
             _show(out, finding)
         if fix and finding.fix is not None:
-            finding.fix()
+            try:
+                finding.fix()
+                said = "[green]done[/]"
+            except (OSError, ProtocolError) as error:  # the other findings are worth as much
+                said = f"[red]not done:[/] {escape(clean(str(error)))}"
             if not as_json:
-                out.print("     [green]done[/]")
+                out.print(f"     {said}")
     if as_json:
         rows = [
             {"level": f.level, "name": f.name, "text": f.text, "do": f.do, "fixable": f.fix is not None}

@@ -17,6 +17,8 @@ from .context import Cli, Failed, console, json_option, one_line, print_json
 from .vaults import add_vaults
 
 POLL_S = 0.1
+UNWRITABLE_S = 10.0
+"""A disk that was full is noticed to have room within some seconds."""
 TOLD_S = 5.0
 
 
@@ -60,12 +62,14 @@ def settle(cli: Cli, *, text_only: bool, timeout_s: float, show: bool) -> dict[s
     asked_ms = int(time.time() * 1000)
     deadline = time.monotonic() + timeout_s
     cli.ask("control", Reload())
+    writable_at = time.monotonic()
     with _progress(show) as advance:
         while True:
             status = cli.need_daemon()
             if _figure(status, "watcher", "all_swept_ms") >= asked_ms:
                 break
-            if problem := _no_notes(status):
+            writable_at = time.monotonic() if not _figure(status, "writer", "read_only") else writable_at
+            if problem := _no_notes(status, time.monotonic() - writable_at):
                 raise Failed(problem)
             advance("reading notes", _figure(status, "writer", "notes"), _figure(status, "watcher", "files"))
             _pause(deadline, "the notes are not read")
@@ -107,15 +111,15 @@ def _settled(cli: Cli, deadline: float) -> Settled:
         return settled
 
 
-def _no_notes(status: Status) -> str:
-    """Why the notes will not be read, '' when they will."""
+def _no_notes(status: Status, unwritable_s: float) -> str:
+    """Why the notes will not be read, '' when they will. ``unwritable_s``: how long the index could not be written."""
     if status.paused:
         return "indexing is paused: `recalld resume`"
     for name in ("watcher", "writer"):
         actor = status.actors[name]
         if actor.state == "COOLING":
             return f"the {name} does not start: {actor.vitals.facts.get('last_error') or actor.why}"
-    if status.actors["writer"].vitals.figures.get("read_only"):
+    if unwritable_s > UNWRITABLE_S:
         return f"the index cannot be written: {status.actors['writer'].vitals.facts.get('last_error', '')}"
     return ""
 

@@ -59,30 +59,35 @@ class Tail:
         self._inode = _inode(path)
 
     def history(self) -> Iterator[dict[str, Any]]:
-        for path in (self.path.with_name(self.path.name + ".1"), self.path):
-            yield from _entries(path, 0)
+        yield from _entries(self.path.with_name(self.path.name + ".1"), 0)[0]
+        entries, self._offset = _entries(self.path, 0)
+        yield from entries
 
     def new(self) -> Iterator[dict[str, Any]]:
         if _inode(self.path) != self._inode or _size(self.path) < self._offset:
             self._offset, self._inode = 0, _inode(self.path)
-        size = _size(self.path)
-        if size > self._offset:
-            yield from _entries(self.path, self._offset, size)
-            self._offset = size
+        entries, self._offset = _entries(self.path, self._offset)
+        yield from entries
 
 
-def _entries(path: Path, start: int, end: int | None = None) -> Iterator[dict[str, Any]]:
+def _entries(path: Path, start: int) -> tuple[list[dict[str, Any]], int]:
+    """The entries from ``start`` on, and where the next one begins: a line that is being written is left for then."""
     try:
         with path.open("rb") as log:
             log.seek(start)
-            data = log.read(-1 if end is None else end - start)
+            data = log.read()
     except OSError:
-        return
-    for line in data.splitlines():
+        return [], start
+    end = data.rfind(b"\n") + 1
+    return list(_read(data[:end])), start + end
+
+
+def _read(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.split(b"\n"):
         try:
             entry = json.loads(line)
         except ValueError:
-            continue  # a line that is being written, or was cut by a full disk
+            continue  # cut by a full disk
         if isinstance(entry, dict):
             yield entry
 

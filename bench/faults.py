@@ -86,7 +86,9 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
             "asked": load.asked, "answered": load.answered, "degraded": load.degraded, "failed": load.failed,
             "p50_ms": at(latencies, 0.5), "p99_ms": at(latencies, 0.99), "failures": sorted(set(load.failures))[:5],
         },
-        "events": {"acknowledged": len(load.acknowledged), "lost": len(lost), "doubled": len(doubled)},
+        "events": {
+            "acknowledged": len(load.acknowledged), "lost": len(lost), "doubled": len(doubled), "which": [*lost, *doubled][:5],
+        },
         "edits": {"made": len(load.edits), "missing": len(missing)},
         "recovery_ms": {actor: {"n": len(t), "p50": at(t, 0.5), "p99": at(t, 0.99)} for actor, t in recoveries.items()},
         "leaks": {

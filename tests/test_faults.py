@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
 
-SECONDS = {"kill_each": 20.0, "disk_full": 8.0, "read_only_data": 6.0}
+SECONDS = {"kill_each": 16.0, "disk_full": 6.0, "read_only_data": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,9 @@ SECONDS = {"kill_each": 20.0, "disk_full": 8.0, "read_only_data": 6.0}
     [
         "kill_each",
         "database_deleted",
-        "newer_schema_while_stopped",
         "journal_torn",
         "wiki_damaged",
-        "model_damaged",
         "vault_away",
-        "vault_renamed",
-        "odd_times",
         "disk_full",
         "read_only_data",
     ],
@@ -37,7 +33,7 @@ def test_nothing_is_lost_and_recall_goes_on(fault: str) -> None:
     assert found["recalls"]["asked"] > 0
     assert found["recalls"]["failed"] == 0, found["recalls"]["failures"]
     assert found["events"]["acknowledged"] > 0
-    assert (found["events"]["lost"], found["events"]["doubled"]) == (0, 0)
+    assert (found["events"]["lost"], found["events"]["doubled"]) == (0, 0), found["events"]["which"]
     assert found["edits"]["missing"] == 0
     assert found["leaks"]["processes"] == 0
     assert all(growth < 32 for growth in found["leaks"]["descriptors"].values()), found["leaks"]

@@ -222,6 +222,19 @@ def test_a_vault_that_is_removed_and_added_again(fresh, tmp_path: Path) -> None:
     assert versions(daemon) == before
 
 
+def test_repositories_below_a_vault() -> None:
+    """A folder of repositories: each tells of its own notes."""
+    with running(start=False) as daemon:
+        for name in ("one", "two"):
+            vault = GitVault(daemon.vault / name)
+            vault.commit(JAN, {"a.md": f"{name} before"})
+            vault.commit(MAR, {"a.md": f"{name} after"})
+        daemon.start().settle()
+        for name in ("one", "two"):
+            hits = daemon.recall(f"{name} before", as_of="2025-02-01", streams=("text",)).hits
+            assert (hits[0].path, hits[0].passage) == (f"{name}/a.md", f"{name} before")
+
+
 def test_switched_off(fresh) -> None:
     """With ``history.git = false`` versions count from when they were seen."""
     daemon, vault = fresh

@@ -65,6 +65,17 @@ def test_a_folder_inside_a_repository(tmp_path: Path) -> None:
     assert times(inner) == {"a.md": [(ms(FEB), None)]}
 
 
+def test_repositories_inside_a_vault(tmp_path: Path) -> None:
+    """Each folder that is a repository has its own history, with paths as the vault has them; ignored ones have none."""
+    root = tmp_path / "vault"
+    for name in ("work", "home/diary", "node_modules/package"):
+        GitVault(root / name).commit(JAN, {"a.md": name})
+    assert set(vaultlog.repositories(str(root), ("node_modules/",))) == {"", "work", "home/diary"}
+    found = Vault(str(root), "home/diary").log(Limits(), NOW, Ignored(str(root), ()))
+    assert list(found.versions) == ["home/diary/a.md"]
+    assert vaultlog.tip(str(root)) == ""
+
+
 def test_a_rename_says_where_to(vault: GitVault) -> None:
     """A note that leaves one path and arrives at another in one commit is followed."""
     vault.commit(JAN, {"old.md": "the text"})
@@ -188,7 +199,7 @@ def replies(*requests: gitreader.Request) -> Iterator[gitreader.Reply]:
 
 
 def start(vault: GitVault, room: int = 32, max_bytes: int = 1000) -> gitreader.Start:
-    return gitreader.start_of(str(vault.root), "", Limits(), room, (), max_bytes, None)
+    return gitreader.start_of(str(vault.root), "", "", Limits(), room, (), max_bytes, None)
 
 
 def test_a_reading_in_full(vault: GitVault) -> None:
@@ -232,5 +243,5 @@ def test_versions_that_are_too_large_are_left_out(vault: GitVault) -> None:
 
 def test_a_repository_that_fails_is_an_answer(tmp_path: Path) -> None:
     """The writer is told why."""
-    (failed,) = replies(gitreader.start_of(str(tmp_path), "", Limits(), 1, (), 1, None))
+    (failed,) = replies(gitreader.start_of(str(tmp_path), "", "", Limits(), 1, (), 1, None))
     assert failed == gitreader.Failed("it is in no git repository")

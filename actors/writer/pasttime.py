@@ -8,6 +8,7 @@ there now. A process of its own reads (``wiki.gitreader``); here are the transac
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -68,8 +69,10 @@ class PastTime:
         self._due: dict[int, tuple[int, int] | None] = {}
         """Vaults to look at, and since when nobody had looked at them until when."""
         self._seen: set[int] = set()
-        self._failed: dict[int, tuple[str, int]] = {}
-        """By vault: the commit at which reading did not get to the end, and how often."""
+        self._repositories: dict[int, tuple[str, ...]] = {}
+        """By vault: its folders with a history, as they were found after the first sweep."""
+        self._failed: dict[tuple[int, str], tuple[str, int]] = {}
+        """By vault and folder: the commit at which reading did not get to the end, and how often."""
         self._wake = anyio.Event()
         self._idle = anyio.Event()
 
@@ -114,15 +117,8 @@ class PastTime:
             place = await self._db.read(gitpast.place, vault_id)
             if place is None:
                 return
-            tip = await anyio.to_thread.run_sync(vaultlog.tip, place.root, abandon_on_cancel=True)
-            if tip and tip != place.progress.tip:
-                failed, times = self._failed.get(vault_id, ("", 0))
-                if failed == tip and times >= TRIES:
-                    return
-                self.state = f"reading the git history of {place.name}"
-                self._failed[vault_id] = (tip, times + 1 if failed == tip else 1)
-                await self._read(vault_id, place, blind)
-                del self._failed[vault_id]
+            for folder in await self._folders(vault_id, place.root):
+                await self._look_at(vault_id, folder, blind)
             self.problems.pop(place.name, None)
             self.total = await self._db.read(gitpast.total)
         except (vaultlog.Unusable, Stopped, ProtocolError, OSError) as error:
@@ -133,12 +129,38 @@ class PastTime:
         finally:
             self.state = ""
 
-    async def _read(self, vault_id: int, place: gitpast.Place, blind: tuple[int, int] | None) -> None:
+    async def _folders(self, vault_id: int, root: str) -> tuple[str, ...]:
+        if vault_id not in self._repositories:
+            ignore = self._config().watcher.ignore
+            self._repositories[vault_id] = await anyio.to_thread.run_sync(
+                vaultlog.repositories, root, ignore, abandon_on_cancel=True
+            )
+        return self._repositories[vault_id]
+
+    async def _look_at(self, vault_id: int, folder: str, blind: tuple[int, int] | None) -> None:
+        """One folder of a vault: read its history when that has another last commit than before."""
+        place = await self._db.read(gitpast.place, vault_id)
+        if place is None:
+            return
+        tip = await anyio.to_thread.run_sync(
+            vaultlog.tip, os.path.join(place.root, folder) if folder else place.root, abandon_on_cancel=True
+        )
+        failed, times = self._failed.get((vault_id, folder), ("", 0))
+        if not tip or tip == place.progress.tips.get(folder):
+            return
+        if failed == tip and times >= TRIES:
+            raise Stopped(self.problems.get(place.name, ENDED))
+        self.state = f"reading the git history of {place.name}"
+        self._failed[vault_id, folder] = (tip, times + 1 if failed == tip else 1)
+        await self._read(vault_id, place, folder, blind)
+        del self._failed[vault_id, folder]
+
+    async def _read(self, vault_id: int, place: gitpast.Place, folder: str, blind: tuple[int, int] | None) -> None:
         rules, config = self._rules(), self._config()
         limits = vaultlog.Limits(since_ms=now_ms() - rules.keep_days * DAY_MS)
         start = gitreader.start_of(
-            place.root, place.progress.tip, limits, rules.keep_versions, config.watcher.ignore, config.watcher.max_bytes,
-            blind,
+            place.root, folder, place.progress.tips.get(folder, ""), limits, rules.keep_versions,
+            config.watcher.ignore, config.watcher.max_bytes, blind,
         )  # fmt: skip
         versions = fresh = done = 0
         async with reading() as reader:
@@ -157,7 +179,8 @@ class PastTime:
                 done = min(opened.notes, done + gitreader.PATHS)
                 self.state = f"reading the git history of {place.name}: {done} of {opened.notes} notes"
         before = place.progress
-        progress = gitpast.Progress(opened.tip, before.versions + versions, before.notes + fresh)
+        tips = {**before.tips, folder: opened.tip}
+        progress = gitpast.Progress(tips, before.versions + versions, before.notes + fresh)
         await self._db.run(gitpast.remember, place.root, progress)
         if versions:
             log.info("%s: %d versions of %d notes from %d commits", place.name, versions, fresh, opened.commits)

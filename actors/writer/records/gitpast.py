@@ -19,9 +19,9 @@ from .common import Rules, check_vault, next_revision
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What was taken from the history of one vault, up to the commit ``tip``."""
+    """What was taken from the history of one vault. ``tips``: the last commit, by folder (``vaultlog.repositories``)."""
 
-    tip: str = ""
+    tips: dict[str, str] = {}
     versions: int = 0
     notes: int = 0
 
@@ -41,7 +41,7 @@ def place(conn: sqlite3.Connection, vault_id: int) -> Place | None:
 def total(conn: sqlite3.Connection) -> Progress:
     """What was taken from all histories."""
     found = [_progress(conn, root) for root in vaults.open_roots(conn)]
-    return Progress("", sum(one.versions for one in found), sum(one.notes for one in found))
+    return Progress({}, sum(one.versions for one in found), sum(one.notes for one in found))
 
 
 def remember(conn: sqlite3.Connection, root: str, progress: Progress) -> None:

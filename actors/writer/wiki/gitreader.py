@@ -39,6 +39,8 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     """Read the history of the vault at ``root`` -> Opened | Failed."""
 
     root: str
+    sub: str
+    """The folder of it whose repository is meant; '' = the root."""
     known_tip: str
     limits: Limits
     bounds: tuple[int, int, int, tuple[int, int] | None]
@@ -114,7 +116,7 @@ class Reading:
 
     def __init__(self, start: Start) -> None:
         self._start = start
-        self._vault = Vault(start.root)
+        self._vault = Vault(start.root, start.sub)
         ignored = Ignored(self._vault.root, start.ignore)
         self.log: VaultLog = self._vault.log(start.limits, start.bounds[0], ignored, start.known_tip)
         self._paths = iter(self.log.versions)
@@ -209,11 +211,11 @@ def _send(replies: BinaryIO, reply: Reply) -> None:
     replies.flush()
 
 
-def start_of(root: str, known_tip: str, limits: Limits, room: int, ignore: tuple[str, ...], max_bytes: int,
+def start_of(root: str, sub: str, known_tip: str, limits: Limits, room: int, ignore: tuple[str, ...], max_bytes: int,
              blind: tuple[int, int] | None) -> Start:  # fmt: skip
     """A Start for now. ``limits.since_ms``: versions that ended before are not wanted."""
     bounds = (time.time_ns() // 1_000_000, limits.since_ms, room, blind)
-    return Start(root, known_tip, limits, bounds, ignore, max_bytes)
+    return Start(root, sub, known_tip, limits, bounds, ignore, max_bytes)
 
 
 if __name__ == "__main__":

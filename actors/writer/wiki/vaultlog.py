@@ -23,6 +23,8 @@ from ....memory.notes.parse import is_note
 from ... import inside
 
 IGNORE_FILE_BYTES = 1_000_000
+MAX_FOLDERS = 20_000
+"""So many are searched for repositories."""
 FILES = {FileMode.BLOB, FileMode.BLOB_EXECUTABLE}
 
 
@@ -60,6 +62,9 @@ class Ignored:
         rules = self._below(path.rpartition("/")[0])
         return rules is None or rules.ignores(path, folder=False)
 
+    def folder(self, path: str) -> bool:
+        return self._below(path) is None
+
     def _below(self, folder: str) -> Rules | None:
         """Rules for what is in ``folder``; None when that is itself ignored."""
         if folder not in self._folders:
@@ -82,6 +87,24 @@ class Ignored:
         return above.with_folder(folder, lines) if lines else above
 
 
+def repositories(root: str, patterns: Iterable[str]) -> tuple[str, ...]:
+    """
+    Folders whose history is that of notes in ``root``: '' for the root itself, which may lie inside a repository, and those
+    below it that are repositories of their own. Ignored ones, and what links lead to, are left out.
+    """
+    ignored = Ignored(root, patterns)
+    found = [""]
+    for count, (folder, names, files) in enumerate(os.walk(root)):
+        here = os.path.relpath(folder, root)
+        sub = "" if here == "." else here
+        if sub and (".git" in names or ".git" in files):
+            found.append(sub)
+        names[:] = [name for name in names if name != ".git" and not ignored.folder(f"{sub}/{name}" if sub else name)]
+        if count >= MAX_FOLDERS:
+            break
+    return tuple(found)
+
+
 def tip(root: str) -> str:
     """The id of the last commit of the repository that ``root`` is in; '' when there is none. Raises Unusable."""
     try:
@@ -98,18 +121,23 @@ def tip(root: str) -> str:
 
 
 class Vault:
-    """One folder in a repository. Raises Unusable wherever the repository turns out to be damaged, or another user's."""
+    """
+    A vault, or the folder ``sub`` of it, in a repository. Raises Unusable wherever that turns out to be damaged, or another
+    user's.
+    """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, sub: str = "") -> None:
         self.root = os.path.realpath(root)
+        self._sub = f"{sub}/" if sub else ""
+        folder = os.path.join(self.root, sub) if sub else self.root
         try:
-            found = pygit2.discover_repository(self.root)
+            found = pygit2.discover_repository(folder)
             if not found:
                 raise Unusable("it is in no git repository")
             self._repo = pygit2.Repository(found)
             if self._repo.workdir is None:
                 raise Unusable("its git repository has no working tree")
-            prefix = os.path.relpath(self.root, os.path.realpath(self._repo.workdir))
+            prefix = os.path.relpath(folder, os.path.realpath(self._repo.workdir))
             self._prefix = [] if prefix == "." else prefix.split("/")
         except (pygit2.GitError, KeyError, ValueError, OSError) as error:
             raise Unusable(f"its git repository cannot be read ({error})") from None
@@ -122,7 +150,7 @@ class Vault:
         try:
             if self._repo.head_is_unborn:
                 return VaultLog("", {}, 0)
-            walk = _Walk(self._repo, self._prefix, limits, now_ms, ignored)
+            walk = _Walk(self._repo, self._prefix, self._sub, limits, now_ms, ignored)
             walk.run(self._repo.head.peel(pygit2.Commit), known_tip)
         except (pygit2.GitError, KeyError, ValueError, OSError) as error:
             raise Unusable(f"its git repository cannot be read ({error})") from None
@@ -156,13 +184,14 @@ class _Walk:
     """From the newest commit back: a version is known when the commit that it began with is met."""
 
     def __init__(
-        self, repo: pygit2.Repository, prefix: list[str], limits: Limits, now_ms: int, ignored: Ignored
+        self, repo: pygit2.Repository, prefix: list[str], sub: str, limits: Limits, now_ms: int, ignored: Ignored
     ) -> None:
         self.tip = ""
         self.commits = 0
         self.found: dict[str, list[Stood]] = defaultdict(list)
         self._repo = repo
         self._prefix = prefix
+        self._sub = sub
         self._limits = limits
         self._ignored = ignored
         self._wanted: dict[str, bool] = {}
@@ -231,7 +260,7 @@ class _Walk:
         began: dict[str, str] = {}
         ended: dict[str, str] = {}
         for delta in diff.deltas:
-            path = delta.new_file.raw_path.decode("utf-8", "backslashreplace")
+            path = self._sub + delta.new_file.raw_path.decode("utf-8", "backslashreplace")
             if not self._is_wanted(path):
                 continue
             old, new = delta.old_file, delta.new_file

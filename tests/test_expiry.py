@@ -13,7 +13,7 @@ from recalld.memory.notes import expiry
 from recalld.memory.notes.parse import parse
 from recalld.protocol.envelope import Invalid
 from recalld.protocol.messages.capture import Brief, PageLog, Place, ReadPage, WritePage
-from recalld.protocol.messages.recall import Neighbours, NoteText, ReadNote, Recent, Related
+from recalld.protocol.messages.recall import Filters, Neighbours, NoteText, ReadNote, Recent, Related
 
 from .asking import desk
 from .capturing import FIRST_MS, ended, prompt, running
@@ -81,6 +81,7 @@ async def test_a_note_that_is_over_is_not_found(tmp_path: Path) -> None:
             found = await asked.paths("kite permit", streams=streams, k=5)
             assert set(found) == {"holds.md", "plain.md"}, streams
         assert await asked.paths("kite permit", as_of="2019-06-01") == []
+        assert "over.md" in await asked.paths("kite permit", k=5, filters=Filters(expired=True))
         view = asked.live.view
         near = documents.related(view, Related(ref="plain.md"))
         assert isinstance(near, Neighbours)

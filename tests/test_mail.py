@@ -13,12 +13,15 @@ from recalld.actors.writer.records import letters
 from recalld.protocol.envelope import Conflict, Invalid
 from recalld.protocol.messages.capture import (
     Brief,
+    Feedback,
+    HandoffBegin,
     MessageCancel,
     MessageDone,
     MessageList,
     MessagePop,
     MessageSend,
     Place,
+    PurgeProject,
     PurgeSession,
     WritePage,
 )
@@ -209,3 +212,30 @@ async def test_it_is_rebuilt_from_the_journal_and_purged_with_its_session(short_
         await rig.ingest.handlers[PurgeSession](PurgeSession(session="old-acme-widgets"))
         assert len(rig.rows(query)) == 2
         assert not [record for _, record in Journal(rig.paths.journal).read() if b"two-from-old" in record]
+
+
+async def test_a_purged_project_leaves_no_handoff_message_or_feedback(short_tmp: Path) -> None:
+    """Whoever wrote them, in journal, database and the answers kept for repeated calls; other projects keep theirs."""
+    async with running(short_tmp) as rig:
+        widgets, gears = await two_projects(rig)
+        third = Place(cwd=str(rig.checkout("acme-axles")), host="claude", session="s-axles")
+        mark = "zebra-crossing"
+        await rig.ingest.mail.send(MessageSend(to_project="acme-gears", body=mark, place=widgets, replay_key="k"))
+        await rig.ingest.mail.send(MessageSend(to_project="acme-widgets", body=mark, place=gears))
+        await rig.ingest.mail.send(MessageSend(to_project="acme-gears", body="kept", place=third))
+        await rig.ingest.desk.begin(HandoffBegin(summary=mark, place=widgets, replay_key="h"))
+        write = rig.ingest.handlers[WritePage]
+        for place in (widgets, third):
+            await write(WritePage(path="notes/a", body="x", place=place))
+        note = rig.ingest.handlers[Feedback]
+        await note(Feedback(path="notes/a", signal="wrong", reason=mark, place=widgets))
+        await note(Feedback(path="notes/a", signal="wrong", reason="kept", place=third))
+        await rig.ingest.handlers[PurgeProject](PurgeProject(project="acme-widgets"))
+        await rig.ingest.settle()
+        records_left = [record for _, record in Journal(rig.paths.journal).read()]
+        assert not [record for record in records_left if mark.encode() in record]
+        assert sum(b'"kept"' in record for record in records_left) == 2
+        for file in rig.paths.data.glob("recalld.sqlite*"):
+            assert mark.encode() not in file.read_bytes(), file.name
+        assert rig.rows("SELECT from_project FROM letters") == [("acme-axles",)]
+        assert rig.rows("SELECT path FROM feedback") == [("acme-axles/notes/a.md",)]

@@ -154,7 +154,9 @@ def related(view: View, ask: Related) -> Neighbours | NotFound | Ambiguous:
 def recent(view: View, ask: Recent) -> RecentNotes:
     """Notes by the time their file was modified, newest first. Raises Invalid for a filter that makes no sense."""
     with view.lock:
-        only = view.holding(allowed(view.cards, view.vaults, ask.filters), _now_ms())
+        only = allowed(view.cards, view.vaults, ask.filters)
+        if not ask.filters.expired:
+            only = view.holding(only, _now_ms())
         cards: Iterable[NoteCard] = (card for card in view.cards.values() if only is None or card.id in only)
         newest = heapq.nlargest(max(1, min(ask.k, LISTED_MAX)), cards, key=lambda card: (card.modified_ms, card.id))
     return RecentNotes(items=tuple(_recent(view, card) for card in newest))

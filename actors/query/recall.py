@@ -74,8 +74,9 @@ def prepare(
         notes_allowed = allowed(
             view.cards, view.vaults, recall.filters, scope=recall.scope, cwd=recall.cwd, place=place
         )
-        at_ms = int(time.time() * 1000) if view.past_ms is None else view.past_ms
-        notes_allowed = view.holding(notes_allowed, at_ms)
+        if not recall.filters.expired:
+            at_ms = int(time.time() * 1000) if view.past_ms is None else view.past_ms
+            notes_allowed = view.holding(notes_allowed, at_ms)
     try:
         params = changed(params, recall.ranking)
     except msgspec.ValidationError as error:

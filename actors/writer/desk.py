@@ -27,6 +27,7 @@ from ...protocol.messages.capture import (
     Place,
     ProjectRef,
     Purged,
+    PurgeProject,
     PurgeSession,
     SessionEvents,
     SessionInfo,
@@ -38,6 +39,7 @@ from .recorder import now_ms
 from .records import capture as records
 from .records import captured
 from .records import pages as page_records
+from .wiki.files import folder_of
 from .wikipages import refuse_guess
 
 if TYPE_CHECKING:
@@ -196,6 +198,16 @@ class Desk:
         log.info("purged session %s", session.id)
         return Purged(report=report)
 
+    async def purge_project(self, message: PurgeProject) -> Purged:
+        """Remove what a project has beside sessions and pages. One that is not known has nothing."""
+        await self._in.recorder.settle()
+        name = message.project
+        pages_in = f"{self._in.index.root}/{folder_of(name)}"
+        count = await self._in.journal.purge(lambda seq, record: is_of_project(record, name, pages_in))
+        await self._in.recorder.put(ledger.Purged(project=name, pages=pages_in, at_ms=now_ms()))
+        await self._in.db.alone(records.scrub)
+        return Purged(report={"project": name, "journal": f"{count} entries"})
+
 
 def info_of(session: Session) -> SessionInfo:
     """What is listed of a session."""
@@ -220,6 +232,23 @@ def row_of(seq: int, event: Event, max_chars: int) -> EventRow:
 def match_of(query: str) -> str:
     """A question as an FTS5 expression over raw events: any of its words; '' for none."""
     return " OR ".join(term.fts for term in tokens.query_terms(query)) if query.strip() else ""
+
+
+def is_of_project(record: bytes, project: str, folder: str) -> bool:
+    """Whether a journal record is a handoff or message of ``project``, or feedback on what lies in its ``folder``."""
+    try:
+        entry = ledger.decode(record)
+    except msgspec.MsgspecError:
+        return False
+    match entry:
+        case ledger.HandedOff():
+            return entry.handoff is not None and entry.handoff.project == project
+        case ledger.Mailed():
+            return entry.letter is not None and project in (entry.letter.from_project, entry.letter.to_project)
+        case ledger.Judged():
+            return f"{entry.root}/{entry.path}".startswith(f"{folder}/")
+        case _:
+            return False
 
 
 def is_of(record: bytes, session: str) -> bool:

@@ -136,6 +136,7 @@ class Ingest:
             asks.SessionEvents: self.desk.list_events,
             asks.EndSession: self.desk.end,
             asks.PurgeSession: self.desk.purge,
+            asks.PurgeProject: self.desk.purge_project,
             asks.ImportEvents: self._import,
             asks.Feedback: self.feedback.note,
             asks.MessageSend: self.mail.send,
@@ -187,20 +188,19 @@ class Ingest:
         while True:
             await self._another.wait()
             self._another.clear()
-            try:
-                await self._take_up()
-            except ProtocolError as error:
-                log.warning("the index is shown the journal later: %s", error.text)
+            await self._take_up()
+            if self._another.is_set():
                 await anyio.sleep(TAKE_UP_S)
-                self._another.set()
 
     async def _take_up(self) -> None:
+        """Show the index the journal; again later where it cannot be written now."""
         try:
             await self.recorder.replay()
             await self.finisher.find_unfinished()
         except ProtocolError as error:
             # Capture goes on without the index: what is journalled now is applied when the index can be written.
             log.warning("the index does not take the journal yet: %s", error.text)
+            self._another.set()
 
     async def settle(self) -> None:
         """Return when everything acknowledged before is in index and wiki."""

@@ -23,6 +23,7 @@ from .context import Cli, Failed, clean, console, json_option, print_json, worki
 @click.option("--until", default="", metavar="DATE", help="Only notes of this day or earlier.")
 @click.option("--vault", "vaults", multiple=True, help="Only this vault (repeatable).")
 @click.option("--as-of", default="", metavar="DATE", help="Answer as the notes stood then.")
+@click.option("--expired", is_flag=True, help="Also notes that have expired.")
 @click.option(
     "--scope",
     type=click.Choice(["all", "project", "vault", "global"]),
@@ -56,6 +57,7 @@ def ask(cli: Cli, /, question: tuple[str, ...], k: int, as_json: bool, ab: bool,
             since=options["since"],
             until=options["until"],
             vaults=options["vaults"],
+            expired=options["expired"],
         ),
         scope=options["scope"],
         cwd=working_folder(),

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ...protocol.envelope import ProtocolError
-from ...protocol.messages.capture import DeletePage, Place, Purged, PurgeSession, SessionList, Sessions
+from ...protocol.messages.capture import DeletePage, Place, Purged, PurgeProject, PurgeSession, SessionList, Sessions
 from ...protocol.messages.index import Backup, Maintain, Maintained, Reindex
 from ...protocol.runtime import make_private
 from ..process import temporary
@@ -161,7 +161,7 @@ def compact(cli: Cli, as_json: bool) -> None:
 
 
 @click.command("purge")
-@click.option("--project", default="", help="Everything of this project: sessions, handoffs, pages.")
+@click.option("--project", default="", help="Everything of this project: sessions, handoffs, messages, pages.")
 @click.option("--everything", is_flag=True, help="The whole data folder. The daemon must be stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
@@ -191,6 +191,7 @@ def purge(cli: Cli, project: str, everything: bool, yes: bool) -> None:
         for session in sessions.items:
             reply = cli.ask("writer", PurgeSession(session=session.id), LONG_MS)
             assert isinstance(reply, Purged)
+        cli.ask("writer", PurgeProject(project=project), LONG_MS)
         for page in pages:
             path = page.relative_to(folder).as_posix()
             with contextlib.suppress(ProtocolError):  # a session page that went with its session

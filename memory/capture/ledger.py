@@ -49,10 +49,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="purged"):
-    """A session was removed on request; its earlier entries are no longer in the journal."""
+    """A session, or what a project had beside sessions, was removed on request: earlier entries of it are gone from here."""
 
-    session: str
+    session: str = ""
     at_ms: int
+    project: str = ""
+    pages: str = ""
+    """The project's folder in the wiki, absolute: feedback on what lies there went too."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="judged"):

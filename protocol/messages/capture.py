@@ -257,6 +257,15 @@ class PurgeSession(Message, frozen=True, tag="purge_session"):
     session: str
 
 
+class PurgeProject(Message, frozen=True, tag="purge_project"):
+    """
+    Remove what a project has beside sessions and pages: handoffs that agents wrote, messages from and to it, feedback on its
+    pages; from journal and database -> Purged.
+    """
+
+    project: str
+
+
 class Purged(Message, frozen=True, tag="purged"):
     report: dict[str, str]
 
@@ -371,7 +380,7 @@ class MessagesCancelled(Message, frozen=True, tag="messages_cancelled"):
 CaptureRequest = (
     WritePage | DeletePage | ReadPage | PageLog | HandoffBegin | HandoffAccept | HandoffList | HandoffCancel | Brief
     | SessionList | SessionEvents | EndSession | PurgeSession | ImportEvents | Feedback
-    | MessageSend | MessageList | MessagePop | MessageCancel
+    | MessageSend | MessageList | MessagePop | MessageCancel | PurgeProject
 )  # fmt: skip
 CaptureReply = (
     PageWritten | PageDeleted | PageText | PageHistory | HandoffDone | Handoffs | Briefing | Sessions | EventPage

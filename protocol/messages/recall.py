@@ -71,6 +71,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ISO dates, inclusive, on the note's own date (else its modification time)."""
     vaults: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    expired: bool = False
+    """Also notes that are over (``expires``)."""
 
 
 class Recall(Message, frozen=True, tag="recall"):

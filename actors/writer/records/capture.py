@@ -267,6 +267,13 @@ class _Batch:
 
     def _purged(self, entry: Purged) -> None:
         self._flush()
+        self.conn.execute("DELETE FROM replays")  # answers quote what they are about
+        if entry.project:
+            self.conn.execute("DELETE FROM handoffs WHERE project = ?", (entry.project,))
+            letters.forget_project(self.conn, entry.project)
+            feedback.forget_folder(self.conn, entry.pages)
+        if not entry.session:
+            return
         self.cache.pop(entry.session, None)
         for table in ("event_fts WHERE rowid IN (SELECT seq FROM events WHERE session = ?)", "events WHERE session = ?",
                       "sessions WHERE id = ?", "offers WHERE session = ?"):  # fmt: skip

@@ -62,6 +62,13 @@ def forget_session(conn: sqlite3.Connection, session: str) -> None:
     _touch(conn, [row[0] for row in gone])
 
 
+def forget_folder(conn: sqlite3.Connection, folder: str) -> None:
+    """Take back what was said of notes in a folder (absolute)."""
+    query = "DELETE FROM feedback WHERE substr(root || '/' || path, 1, ?1) = ?2 RETURNING hash"
+    inside = f"{folder}/"
+    _touch(conn, [row[0] for row in conn.execute(query, (len(inside), inside)).fetchall()])
+
+
 def tally(conn: sqlite3.Connection, digest: bytes) -> dict[Signal, int]:
     """What counts for these bytes, by signal."""
     return dict(Counter(row[0] for row in conn.execute("SELECT signal FROM feedback WHERE hash = ?", (digest,))))

@@ -62,6 +62,11 @@ def forget_session(conn: sqlite3.Connection, session: str) -> None:
     conn.execute("DELETE FROM letters WHERE session = ?", (session,))
 
 
+def forget_project(conn: sqlite3.Connection, project: str) -> None:
+    """Remove what a project sent and what was sent to it."""
+    conn.execute("DELETE FROM letters WHERE ?1 IN (from_project, to_project)", (project,))
+
+
 def _grant(conn: sqlite3.Connection, entry: Mailed) -> Mail:
     match entry.op:
         case "send":

@@ -81,7 +81,8 @@ class Desk:
         """One session of one prompt, to its end; what the agent said."""
         foreign = ("RECALLD", "CLAUDE", "ANTHROPIC", "OPENAI", "CODEX")
         environ = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        environ |= {"HOME": str(self.home), "NO_PROXY": "127.0.0.1"}
+        # A hook prints a briefing in time or not at all; a crowded machine gets more time.
+        environ |= {"HOME": str(self.home), "NO_PROXY": "127.0.0.1", "RECALLD_TEST_PATIENCE": "10"}
         if self.agent == "claude":
             environ |= {"ANTHROPIC_BASE_URL": self.model.url, "ANTHROPIC_API_KEY": "dummy", "DISABLE_AUTOUPDATER": "1"}
             environ |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}

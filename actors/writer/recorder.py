@@ -83,6 +83,8 @@ class Recorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self.applied_seq = 0
+        self._caught_up = False
+        """Everything before what is queued here is in the index. An entry must not go in over a gap: no replay fills it."""
         self.passed_over = 0
         """Entries that could not be applied."""
         self.stuck = ""
@@ -181,6 +183,7 @@ class Recorder:
     async def _catch_up(self, before: int | None) -> int:
         """Replay the journal up to, and without, ``before``. Pages that this makes due are found as unfinished sessions."""
         self._cache.clear()
+        self._caught_up = False
         self.applied_seq = await self._db.read(captured.applied_seq)
         await self._journal.reserve(self.applied_seq)
         count = 0
@@ -191,6 +194,7 @@ class Recorder:
             count += len((await self._take(entries)).answers)
             if before is not None and after >= before - 1:
                 break
+        self._caught_up = True
         return count
 
     async def _journal_chunk(self, after: int) -> list[tuple[int, Entry | None]]:
@@ -276,13 +280,15 @@ class Recorder:
         entries = [(seq, item.entry) for seq, item in batch]
         while True:
             try:
+                if not self._caught_up:
+                    await self._catch_up(entries[0][0])
                 applied = await self._take(entries)
             except records.Behind:
                 # Trigger: another database took the place of the one that was applied to.
                 # Why: it has not seen what came before this batch.
                 # Outcome: it is shown the journal first.
                 log.warning("the index is behind the journal: replaying")
-                await self._catch_up(entries[0][0])
+                self._caught_up = False
                 continue
             except (Unavailable, Overloaded) as error:
                 # Trigger: the disk is full, or the database is being begun anew.

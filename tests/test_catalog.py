@@ -133,10 +133,12 @@ TEXTS = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("at_once", [1, 200])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([*TEXTS, None, "move", "embed"])), max_size=12))
-async def test_deltas_end_like_a_fresh_load(tmp_path_factory, steps):
-    """Whatever happens to the files, and whenever the view looks, it ends as if it had been loaded at the end."""
+async def test_deltas_end_like_a_fresh_load(tmp_path_factory, monkeypatch, at_once, steps):
+    """Whatever happens to the files, however many at once, the view ends as if it had been loaded at the end."""
+    monkeypatch.setattr("recalld.actors.query.live.PUT_AT_ONCE", at_once)
     index = Index(tmp_path_factory.mktemp("i"))
     live = Live(Reader(index.paths.database, size=1))
     try:

@@ -65,6 +65,14 @@ class View:
         Forget the notes ``gone`` (unknown ids are ignored), add those of ``rows`` or replace what is known of them; links
         to and from all of them follow.
         """
+        names, fresh = self.file(gone, rows)
+        self.link(self.affected(names).union(fresh), {})
+
+    def file(self, gone: Iterable[int], rows: Iterable[NoteRow]) -> tuple[set[str], list[int]]:
+        """
+        The first half of ``change``: cards come and go, links follow with ``link``. The names by which links may mean what
+        changed, and the ids of ``rows``. Many notes are filed part by part and linked once: each may be meant by others.
+        """
         names: set[str] = set()
         empty = not self.cards  # a first load: every link is looked at anyway
         for note in gone:
@@ -78,9 +86,15 @@ class View:
             if not empty:
                 names |= _names_of(row.card)
             fresh.append(row.card.id)
-        sources = {source for name in names for source in self._sources.get(name, ())}
-        answers: dict[tuple[int, str], Answer] = {}
-        for source in sources.union(fresh):
+        return names, fresh
+
+    def affected(self, names: Iterable[str]) -> set[int]:
+        """The notes with a link that may mean one of ``names``."""
+        return {source for name in names for source in self._sources.get(name, ())}
+
+    def link(self, sources: Iterable[int], answers: dict[tuple[int, str], Answer]) -> None:
+        """Resolve the links of these notes anew. ``answers`` holds what is known already while no card comes or goes."""
+        for source in sources:
             self._link(source, answers)
 
     def judge(self, tallies: Mapping[int, Tally]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import anyio
 import anyio.to_thread
 
+from ...memory.notes.resolve import Answer
 from ...protocol.envelope import Overloaded, TimedOut
 from ..sqlite import sqlite3
 from . import heap
@@ -24,18 +25,23 @@ from .catalog import View
 from .matrix import Matrix
 from .reader import NoIndex, Reader
 from .streams import feedback, notes, past, vectors
+from .streams.notes import NoteRow
 
 log = logging.getLogger("recalld.query")
 
 POLL_S = 0.25
 """How often the revision is looked at when nobody asks. A question looks by itself."""
+REST = 4
+"""A refresh is followed by at least this many times its duration of rest: while many notes come in, it would take a core."""
+REST_MAX_S = 1.0
+"""Longer would let the next question wait for too much at once."""
 WAIT_POLL_S = 0.01
 """The same while somebody waits for a revision."""
 LOAD_BUDGET_MS = 120_000
 WARM_HASHES = 400
 """Chunks whose sentences are fetched at a time: about 10 ms."""
 PUT_AT_ONCE = 200
-"""Notes that change under one hold of the view's lock: a question waits for it about 2 ms at most."""
+"""Notes that change under one hold of the view's lock: a question waits for it about 10 ms at most."""
 VECTORS_AT_ONCE = 2000
 PAST_VIEWS = 2
 TRIM_S = 2.0
@@ -63,8 +69,11 @@ class Live:
         changed_at: float | None = None
         seen = -1
         while True:
+            started = time.monotonic()
+            rest = POLL_S
             try:
                 await self.refresh()
+                rest = max(POLL_S, min(REST_MAX_S, REST * (time.monotonic() - started)))
                 while await self._warm():
                     changed_at = time.monotonic()
                 if self.view.revision != seen:
@@ -76,7 +85,7 @@ class Live:
                 log.warning("loading the index took longer than %d s", LOAD_BUDGET_MS // 1000)
             except Overloaded:
                 pass  # as many questions as may wait do: the next turn is soon enough for what is new
-            await anyio.sleep(POLL_S)
+            await anyio.sleep(rest)
 
     async def refresh(self) -> None:
         """Take in what changed. An index that is absent, damaged or replaced empties the view; it does not raise."""
@@ -217,10 +226,11 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
     current = [row for row in rows if row.current]
     keys = notes.chunk_keys(conn, [row.card.id for row in current])
     tallies = feedback.of_notes(conn, [row.card.id for row in current])
-    for start in range(0, max(len(gone), len(current)), PUT_AT_ONCE):
-        part = slice(start, start + PUT_AT_ONCE)
+    if len(rows) <= PUT_AT_ONCE:
         with view.lock:
-            view.change(gone[part], current[part])
+            view.change(gone, current)
+    else:
+        _change_many(view, gone, current)
     with view.lock:
         view.judge(tallies)
         view.chunks.replace([row.card.id for row in rows], keys)
@@ -238,6 +248,27 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
             view.matrix.publish({row.card.id for row in rows})
     view.revision = revision
     return True
+
+
+def _change_many(view: View, gone: list[int], current: list[NoteRow]) -> None:
+    """A change of many notes in parts, so that no question waits for all of it."""
+    names: set[str] = set()
+    fresh: list[int] = []
+    gc.disable()  # nothing of this is garbage
+    try:
+        for start in range(0, max(len(gone), len(current)), PUT_AT_ONCE):
+            part = slice(start, start + PUT_AT_ONCE)
+            with view.lock:
+                more, ids = view.file(gone[part], current[part])
+            names |= more
+            fresh += ids
+        sources = list(view.affected(names).union(fresh))
+        answers: dict[tuple[int, str], Answer] = {}
+        for start in range(0, len(sources), PUT_AT_ONCE):
+            with view.lock:
+                view.link(sources[start : start + PUT_AT_ONCE], answers)
+    finally:
+        gc.enable()
 
 
 def _put_missing(conn: sqlite3.Connection, matrix: Matrix, among: set[bytes] | None = None) -> None:

@@ -134,13 +134,12 @@ class Resolver:
 
     def _in_vault(self, vault_id: int, source_path: str, link: Link) -> Answer:
         target = without_suffix(link.target)
-        folder = posixpath.dirname(source_path)
         # ``[[name]]`` is looked up by name everywhere, as Obsidian does: a namesake in the same folder is no proof. A
         # markdown link, and anything with a slash, is a path from where it stands.
         if target.startswith("/"):
             places = [target]
         elif link.kind in {"markdown", "embed"} or "/" in target:
-            places = [posixpath.join(folder, target), target]
+            places = [posixpath.join(posixpath.dirname(source_path), target), target]
         else:
             places = [target]
         for place in places:
@@ -153,7 +152,9 @@ class Resolver:
 
     def _at(self, vault_id: int, place: str) -> set[int]:
         """Notes at exactly this path from the vault's root."""
-        path = posixpath.normpath(without_suffix(place).lstrip("/"))
+        path = without_suffix(place)
+        if "/" in path or path in ("", ".", ".."):
+            path = posixpath.normpath(path.lstrip("/"))
         return self._index.get(("path", vault_id, key(path)), set())
 
     def _by_name(self, vault_id: int, target: str) -> set[int]:
@@ -190,6 +191,8 @@ def key(name: str) -> str:
 
 def without_suffix(path: str) -> str:
     """``path`` without ``.md`` or ``.markdown``, whatever the case."""
+    if "." not in path:
+        return path
     lowered = path.lower()
     for suffix in SUFFIXES:
         if lowered.endswith(suffix) and len(path) > len(suffix) and not path.endswith("/" + path[-len(suffix) :]):

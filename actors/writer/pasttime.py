@@ -11,7 +11,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -30,7 +30,7 @@ from .records import gitpast
 from .records.common import DAY_MS, Rules
 from .upkeep import now_ms
 from .wiki import gitreader, vaultlog
-from .wiki.gitreader import Failed, Look, More, Opened, Reply, Request, Rows, Steps
+from .wiki.gitreader import Failed, Look, More, Opened, Reply, Request, Rows, Step, Steps
 
 log = logging.getLogger("recalld.writer")
 
@@ -169,11 +169,10 @@ class PastTime:
             while isinstance(look := await reader.ask(More()), Look) and look.paths:
                 steps = await reader.ask(Rows(await self._db.read(gitpast.known, vault_id, look.paths)))
                 while isinstance(steps, Steps):
-                    added, new = await self._db.run(gitpast.carry_out, vault_id, steps.steps, rules)
+                    added, new = await self._carry_out(vault_id, steps.steps, rules)
                     versions, fresh = versions + added, fresh + new
                     if steps.last:
                         break
-                    await anyio.sleep(BREATH_S)
                     steps = await reader.next()
                 self._woken()
                 done = min(opened.notes, done + gitreader.PATHS)
@@ -184,6 +183,16 @@ class PastTime:
         await self._db.run(gitpast.remember, place.root, progress)
         if versions:
             log.info("%s: %d versions of %d notes from %d commits", place.name, versions, fresh, opened.commits)
+
+    async def _carry_out(self, vault_id: int, steps: Sequence[Step], rules: Rules) -> tuple[int, int]:
+        """Versions added, and notes that got their first."""
+        versions = fresh = 0
+        while steps:
+            done = await self._db.run(gitpast.carry_out, vault_id, steps, rules)
+            steps = steps[done.steps :]
+            versions, fresh = versions + done.versions, fresh + done.notes
+            await anyio.sleep(BREATH_S)
+        return versions, fresh
 
 
 class Reader:

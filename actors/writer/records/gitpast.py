@@ -6,6 +6,7 @@ What has been read is remembered per vault root under ``git:<root>`` in meta: th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,18 @@ class Place(NamedTuple):
     root: str
     name: str
     progress: Progress
+
+
+class Done(NamedTuple):
+    """How many steps were done; versions added, and notes that got their first."""
+
+    steps: int
+    versions: int
+    notes: int
+
+
+TURN_S = 0.015
+"""For one transaction: a live write that comes meanwhile waits so long. On a busy machine it is few steps."""
 
 
 def place(conn: sqlite3.Connection, vault_id: int) -> Place | None:
@@ -61,16 +74,19 @@ def known(conn: sqlite3.Connection, vault_id: int, paths: Sequence[str]) -> dict
     return {path: tuple(_rows(conn, vault_id, path)) for path in paths}
 
 
-def carry_out(conn: sqlite3.Connection, vault_id: int, steps: Sequence[Step], rules: Rules) -> tuple[int, int]:
+def carry_out(conn: sqlite3.Connection, vault_id: int, steps: Sequence[Step], rules: Rules) -> Done:
     """
-    Do the steps whose notes still stand as they were when they were planned: (versions added, notes that got their first).
+    Do the steps whose notes still stand as they were when they were planned, as many as fit into TURN_S.
 
     Raises Conflict when the vault is not open any more.
     """
+    started = time.monotonic()
     check_vault(conn, vault_id)
     revision = next_revision(conn) if steps else 0
-    versions = fresh = 0
-    for step in steps:
+    count = versions = fresh = 0
+    for count, step in enumerate(steps, 1):
+        if count > 1 and time.monotonic() - started > TURN_S:
+            return Done(count - 1, versions, fresh)
         there = [(row[1], row[2]) for row in _rows(conn, vault_id, step.path)]
         if there != list(step.expect):
             continue
@@ -82,7 +98,7 @@ def carry_out(conn: sqlite3.Connection, vault_id: int, steps: Sequence[Step], ru
             _insert(conn, vault_id, step.path, step.insert, revision, rules)
             versions += 1
             fresh += all(until is None for _, until in there)
-    return versions, fresh
+    return Done(count, versions, fresh)
 
 
 def _rows(conn: sqlite3.Connection, vault_id: int, path: str) -> list[RowOf]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from capturing import FIRST_MS, ended, prompt, ran
 from harness import Daemon, talk, until
+from recalld.clients.cli import data
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -190,3 +192,26 @@ def test_purge_of_everything_leaves_nothing_but_the_notes(daemon: Daemon) -> Non
     daemon.cli("purge", "--everything", "--yes")
     assert not daemon.paths.data.exists()
     assert (daemon.vault / "build.md").read_text() == "# Build\n\nThe build uses ninja.\n"
+
+
+@pytest.mark.parametrize("has_filter", [True, False])
+@pytest.mark.parametrize("evil", ["../out", "/tmp/recalld-out", "wiki/link"])
+def test_an_archive_stays_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, has_filter: bool
+) -> None:
+    """Neither names nor links of an archive lead out, with the standard library's filter and on Pythons that lack it."""
+    if not has_filter:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python has no such filter")
+    member = tarfile.TarInfo(evil)
+    if evil.endswith("link"):
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        tar.addfile(member)
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "a.tar.gz") as tar, contextlib.suppress(tarfile.TarError):
+        data._extract(tar, tmp_path / "in")  # refused, or put inside
+    assert not any(path.is_symlink() for path in (tmp_path / "in").rglob("*"))
+    assert not (tmp_path / "out").exists()
+    assert not Path("/tmp/recalld-out").exists()

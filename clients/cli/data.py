@@ -74,8 +74,7 @@ def restore(cli: Cli, file: str, force: bool) -> None:
     make_private(incoming)
     try:
         with tarfile.open(file, "r:gz") as archive:
-            # "data" refuses absolute names, "..", links that lead out, and devices.
-            archive.extractall(incoming, filter="data")
+            _extract(archive, incoming)
         found = [name for name in CANONICAL if (incoming / name).exists()]
         if not found:
             raise Failed(f"{file} is not a backup of recalld")
@@ -93,6 +92,20 @@ def restore(cli: Cli, file: str, force: bool) -> None:
     click.echo(f"restored {', '.join(found)}; start the daemon: `recalld up`", err=True)
     if there:
         click.echo(f"what was there lies in {aside}", err=True)
+
+
+def _extract(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack files and folders below ``folder``. Raises TarError for anything that would lie, or point, elsewhere."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(folder, filter="data")
+        return
+    # Python 3.11 has the filter from 3.11.4 on; Debian 12 has 3.11.2.
+    for member in archive:
+        if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in member.name.split("/"):
+            raise tarfile.ExtractError(f"'{member.name}' is neither a file nor a folder of a backup")
+        member.mode = 0o700 if member.isdir() or member.mode & 0o100 else 0o600
+        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+        archive.extract(member, folder)
 
 
 def _holds_something(path: Path) -> bool:

@@ -203,20 +203,30 @@ def _convert(raw: dict[str, Any], place: Any) -> Config:
 
 
 def _line_of(text: str, dotted: str) -> int:
-    """The 1-based line on which ``dotted`` is set: section header first, then the key; 1 when it cannot be told."""
-    *section, key = dotted.replace("[", ".").replace("]", "").replace("...", "").split(".")
-    section = [part for part in section if part]
-    inside, best = not section, 1
+    """The 1-based line that sets ``dotted`` (``recall.k``, ``vaults[1].path``), else where its section begins, else 1."""
+    parts = [part for part in dotted.replace("[", ".").replace("]", "").split(".") if part and part != "..."]
+    names = [part for part in parts if not part.isdigit()]
+    wanted = next((int(part) for part in parts if part.isdigit()), 0)
+    section: list[str] = []
+    inside, seen, best = True, -1, 1
     for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith("["):
-            inside = stripped.strip("[] \t").split(".") == [part for part in section if not part.isdigit()]
-            if stripped.strip("[] \t").split(".") == [*section, key]:
-                return number
-            best = number if inside else best
-        elif inside and stripped.partition("=")[0].strip().strip('"') == key:
+        stripped = line.partition("#")[0].strip()
+        if stripped.startswith("[") and stripped.endswith("]"):
+            section = _names(stripped.strip("[]"))
+            seen += stripped.startswith("[[") and section == names[:1]
+            inside = not stripped.startswith("[[") or seen == wanted
+            key = section
+        else:
+            key = [*section, *_names(stripped.partition("=")[0])] if "=" in stripped else []
+        if inside and key == names:
             return number
+        if inside and key and key == names[: len(key)]:
+            best = number
     return best
+
+
+def _names(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
 
 
 def _override(raw: dict[str, Any], name: str, value: str) -> None:
@@ -230,12 +240,15 @@ def _override(raw: dict[str, Any], name: str, value: str) -> None:
     table = raw
     for key in keys[:-1]:
         table = table.setdefault(key, {})
-    table[keys[-1]] = _value_of(value)
+        if not isinstance(table, dict):  # another variable gave the whole section, and not as a table
+            raise ConfigError(f"{name}: {key} is not a table, but {table!r}")
+    table[keys[-1]] = _value_of(value, kind)
 
 
-def _value_of(value: str) -> Any:
-    """A TOML value where it is one (numbers, booleans, lists, quoted strings), else the text itself."""
+def _value_of(value: str, kind: Any) -> Any:
+    """A TOML value where it is one (numbers, booleans, lists, quoted strings), else, and for a text's key, the text itself."""
     try:
-        return tomllib.loads(f"v = {value}")["v"]
+        found = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         return value
+    return value if kind is str and not isinstance(found, str) else found

@@ -8,6 +8,8 @@ restart.<actor>     kill -9 of the actor until its next generation does its work
 hung.<actor>        SIGSTOP until the next generation is ready, less the time after which a silent process counts as hung.
                     The clock of that limit starts with the last beat, so that a figure may be below what the ladder takes.
 supervisor          kill -9 of the supervisor until no process of the daemon is left.
+yardstick           a bare interpreter that imports asyncio and ends, between the rounds: about 60 ms on an idle machine. When
+                    it takes longer, something else is running, and the others take longer by as much.
 
 Figures are milliseconds of wall clock, median and maximum. Exit code 1 when a median is over its bar.
 """
@@ -21,6 +23,7 @@ import platform
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,13 +60,14 @@ def measure(rounds: int, hung_rounds: int, model: str) -> dict[str, list[float]]
             daemon.write(f"{number}.md", f"# Note {number}\n\nAnything may stand here, also {number}.\n")
         daemon.start(config=CONFIG % model)
         for _ in range(rounds):
+            settled(daemon)
+            found.setdefault("yardstick", []).append(bare())
             for actor in ACTORS:
-                settled(daemon)
                 found.setdefault(f"restart.{actor}", []).append(killed(daemon, actor))
         for number in range(hung_rounds):
-            settled(daemon)
-            actor = ACTORS[number % len(ACTORS)]
-            found.setdefault("hung", []).append(hung(daemon, actor))
+            if number % len(ACTORS) == 0:
+                settled(daemon)
+            found.setdefault("hung", []).append(hung(daemon, ACTORS[number % len(ACTORS)]))
         for _ in range(rounds):
             settled(daemon, seconds=0.0)
             found.setdefault("supervisor", []).append(orphaned(daemon))
@@ -81,6 +85,12 @@ def settled(daemon: Daemon, seconds: float = STABLE_S) -> None:
         return all(a.state == "RUNNING" and a.uptime_s > seconds for a in daemon.status().actors.values())
 
     until("all run", stable, 60.0)
+
+
+def bare() -> float:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-I", "-c", "import asyncio"], check=True)
+    return (time.perf_counter() - started) * 1000
 
 
 def killed(daemon: Daemon, actor: str) -> float:
@@ -141,7 +151,7 @@ def report(found: dict[str, list[float]]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--hung-rounds", type=int, default=8, help="each takes some seconds")
+    parser.add_argument("--hung-rounds", type=int, default=12, help="each takes some seconds")
     parser.add_argument(
         "--model", default="none", help="embedding model of the daemon; minilm measures its loading, too"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -46,6 +47,8 @@ class Embedder:
         self._env = env
         self._gate = Gate()
         self._queries = QueryLane(self._gate)
+        # Its own thread: twenty passages take as long as a hundred questions.
+        self._reranks = QueryLane(self._gate)
         self._desk = Desk(env.paths.models, settings.batch)
         threads = bulk_threads(settings.threads, usable_cores())
         numbers = Numbers(env.paths.models / NUMBERS)
@@ -68,6 +71,7 @@ class Embedder:
                 ready()
         finally:
             self._queries.close()
+            self._reranks.close()
 
     async def _embed(self, message: Embed) -> Embeddings:
         if len(message.texts) > MAX_TEXTS:
@@ -85,10 +89,15 @@ class Embedder:
 
     async def _rerank(self, message: Rerank) -> Scores:
         reranker = self._desk.reranker
-        if reranker is None or not message.passages:
-            return Scores(values=())
-        scores = await self._queries.run(reranker.score, message.query, message.passages[:MAX_PASSAGES])
-        return Scores(values=tuple(scores))
+        if reranker is None or not message.passages or message.sha256 not in ("", reranker.sha256):
+            return Scores(values=(), sha256=reranker.sha256 if reranker is not None else "")
+        left = threading.Event()
+        try:
+            passages = message.passages[:MAX_PASSAGES]
+            scores = await self._reranks.run(reranker.score, message.query, passages, left.is_set)
+        finally:
+            left.set()  # whoever asked may be gone: the thread is for the next one
+        return Scores(values=tuple(scores), sha256=reranker.sha256)
 
     async def _load_model(self, message: LoadModel) -> Ok:
         try:
@@ -109,7 +118,12 @@ class Embedder:
         return Vitals(
             busy_op="embed" if bulk.busy_since is not None else "",
             busy_ms=busy_ms,
-            queues={**self._server.stats(), "questions": self._queries.stat(), "claimed": bulk.stat()},
+            queues={
+                **self._server.stats(),
+                "questions": self._queries.stat(),
+                "reranks": self._reranks.stat(),
+                "claimed": bulk.stat(),
+            },
             figures={
                 "vectors_total": bulk.vectors_total,
                 "failed_chunks_total": bulk.failed_total,

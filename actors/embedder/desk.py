@@ -72,6 +72,7 @@ class Desk:
         """Set, and replaced by a new one, whenever another model (or none) answers."""
         self.problem = ""
         self.reranker: CrossEncoder | None = None
+        self.reranker_folder = ""
         self.reranker_problem = ""
 
     @property
@@ -140,23 +141,25 @@ class Desk:
         """Load the cross-encoder in ``folder``; '' = none. One that can't be loaded is a problem, not an error."""
         self.reranker_problem = ""
         if not folder:
-            self.reranker = None
+            self.reranker, self.reranker_folder = None, ""
             return
         try:
             self.reranker = await anyio.to_thread.run_sync(_reranker, folder, abandon_on_cancel=True)
+            self.reranker_folder = folder
         except ModelProblem as problem:
             log.error("%s", problem)
             self.reranker_problem = str(problem)
 
     def describe(self) -> ModelInfo:
         embedding = self.embedding
-        if embedding is None:
-            return ModelInfo(name=self.name, sha256="", dim=0, max_tokens=0, loaded=False, problem=self.problem)
         return ModelInfo(
             name=self.name,
             sha256=self.identity,
-            dim=embedding.dim,
-            max_tokens=embedding.model.spec.max_tokens,
-            loaded=True,
+            dim=embedding.dim if embedding is not None else 0,
+            max_tokens=embedding.model.spec.max_tokens if embedding is not None else 0,
+            loaded=embedding is not None,
             problem=self.problem,
+            reranker=self.reranker_folder,
+            reranker_sha256=self.reranker.sha256 if self.reranker is not None else "",
+            reranker_problem=self.reranker_problem,
         )

@@ -7,6 +7,7 @@ for bulk work inside the runtime.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import onnxruntime  # type: ignore[import-untyped]
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-from ...models.registry import Model, ModelProblem, Spec
+from ...models.registry import Model, ModelProblem, Spec, sha256_of
 from .unigram import Unigram
 
 Floats = NDArray[np.float32]
@@ -218,6 +219,7 @@ class CrossEncoder:
         """Blocks while it loads. Raises ModelProblem."""
         self.name = folder.name
         try:
+            self.sha256 = _digest(folder)
             self._tokenizer = _tokenizer(folder / "tokenizer.json", Spec(name=folder.name, max_tokens=max_tokens))
             self._run, _ = _session(folder / "model.onnx")
         except ModelProblem:
@@ -225,11 +227,17 @@ class CrossEncoder:
         except Exception as error:
             raise ModelProblem(f"the reranker in {folder} cannot be loaded: {error}") from None
 
-    def score(self, query: str, passages: Sequence[str]) -> list[float]:
-        """The model's own score of each passage, larger is better; not comparable between models."""
+    def score(self, query: str, passages: Sequence[str], unwanted: Callable[[], bool] = lambda: False) -> list[float]:
+        """
+        The model's own score of each passage, larger is better; not comparable between models.
+
+        ``unwanted`` is asked between batches; once it is true, nothing more is computed and the scores are none.
+        """
         pairs = self._tokenizer.encode_batch([(query, passage) for passage in passages])
         scores = [0.0] * len(pairs)
         for group in batches([len(pair.ids) for pair in pairs], 8):
+            if unwanted():
+                return []
             width = max(len(pairs[index].ids) for index in group)
             feeds = {
                 name: np.zeros((len(group), width), np.int64)
@@ -244,3 +252,11 @@ class CrossEncoder:
             for index, score in zip(group, logits[:, -1], strict=True):
                 scores[index] = float(score)
         return scores
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 over the digests of all that decides a score: the model's files, then the tokenizer."""
+    found = hashlib.sha256()
+    for path in (*sorted(folder.glob("model.onnx*")), folder / "tokenizer.json"):
+        found.update(bytes.fromhex(sha256_of(path)))
+    return found.hexdigest()

@@ -39,6 +39,7 @@ from .live import Live
 from .mcp.session import Sessions
 from .ranking import ranking_params
 from .reader import WAITING_MAX, NoIndex, Reader
+from .reranking import settings
 from .streams.notes import revision as _revision
 
 SWITCH_S = 0.001
@@ -56,6 +57,7 @@ class QueryActor:
         self.reader = Reader(env.paths.database)
         self.live = Live(self.reader)
         self.answers = Answers(self.live, env.peer("embedder"), env.up, _params(env))
+        self.answers.reranking.settings = settings(env.config, env.paths)
         self.sessions = Sessions(self.ask, env)
         self.handlers: Mapping[type[Message], Callable[..., Awaitable[Message]]] = {
             Recall: self.recall,
@@ -147,6 +149,7 @@ class QueryActor:
         )
 
     async def configure(self, config: Config) -> None:
+        self.answers.reranking.settings = settings(config, self.env.paths)
         try:
             self.answers.params = ranking_params(config, self.env.paths)
         except ConfigError as error:

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 import anyio
 import numpy as np
@@ -20,7 +19,6 @@ from ...memory.recall.params import Params
 from ...memory.recall.rank import Ranking
 from ...memory.recall.types import TextEvidence
 from ...protocol.envelope import ProtocolError, TimedOut
-from ...protocol.messages.common import Message
 from ...protocol.messages.embed import Embed, Embeddings
 from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream
 from ..health import plan
@@ -31,6 +29,7 @@ from .filters import NOWHERE, place_of
 from .live import Live
 from .quantised import Floats
 from .reader import NoIndex
+from .reranking import Embedder, Reranking
 from .streams import events, fulltext, notes
 
 log = logging.getLogger("recalld.query")
@@ -41,12 +40,6 @@ EMBEDDED_KEPT = 512
 """Embeddings of questions that are kept: 0.8 MB at 384 dimensions."""
 TIMES_KEPT = 256
 RECENT_KEPT = 10
-
-
-class Embedder(Protocol):
-    """The embedder's side of ``protocol.client.Peer``."""
-
-    async def ask(self, body: Message, *, budget_ms: int, trace: str = "") -> object: ...
 
 
 class Embedded:
@@ -81,6 +74,7 @@ class Answers:
         self.text_params = fulltext.TextParams()
         self.total = 0
         self.recent: deque[str] = deque(maxlen=RECENT_KEPT)
+        self.reranking = Reranking(embedder, up)
         self._embedder = embedder
         self._up = up
         self._embedded = Embedded()
@@ -99,9 +93,15 @@ class Answers:
             asked, text, queries = await self._prepare(recall, chosen.streams, deadline)
             if "vector" in chosen.streams and queries is None:
                 degraded.append("vector")
-            ranking, hits, raw = await self.live.reader.run(
+            asked = asked._replace(depth=self.reranking.depth(asked.params))
+            ranking, found, raw = await self.live.reader.run(
                 lambda conn: _conclude(conn, asked, text, queries), _left_ms(deadline)
             )
+            left_ms = int((deadline - time.monotonic()) * 1000)
+            ordered = await self.reranking.order(asked.question.text, found, asked.params, left_ms)
+            if ordered is None:
+                degraded.append("reranker")
+            hits = tuple(one.hit for one in (found if ordered is None else ordered)[: asked.k])
         except NoIndex as error:
             return Answer(hits=(), degraded=(*degraded, "index"), known=False, note=_sentence(str(error)),
                           read_only=chosen.read_only, took_ms=_since(started))  # fmt: skip
@@ -125,6 +125,7 @@ class Answers:
         at = {"p50": 0.5, "p99": 0.99}
         return {
             "recalls_total": self.total,
+            "reranked_total": self.reranking.total,
             **{f"recall_{name}_ms": ordered[int(q * (len(ordered) - 1))] for name, q in at.items() if ordered},
         }
 
@@ -208,12 +209,12 @@ class Answers:
 
 def _conclude(
     conn: sqlite3.Connection, asked: steps.Asked, text: TextEvidence | None, queries: Floats | None
-) -> tuple[Ranking, tuple[Hit, ...], tuple[RawEvent, ...]]:
+) -> tuple[Ranking, tuple[steps.Found, ...], tuple[RawEvent, ...]]:
     similar = steps.gather_vectors(conn, asked, queries) if queries is not None else ()
     evidence, ranking = steps.weigh(asked, text, similar)
-    hits = steps.compose(conn, asked, evidence, ranking)
+    found = steps.find(conn, asked, evidence, ranking)
     raw = steps.raw_events(conn, asked) if not ranking.known and "text" in asked.streams else ()
-    return ranking, hits, raw
+    return ranking, found, raw
 
 
 def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stale: bool) -> str:
@@ -230,6 +231,8 @@ def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stal
         parts.append("Answered without vectors: notes that say it in other words may be missing.")
     elif view.unembedded and "vector" in asked.streams:
         parts.append(f"{view.unembedded} texts of that time still wait for their vectors.")
+    if "reranker" in degraded:
+        parts.append("Answered without the reranker: the order is that of the streams.")
     if may_be_stale:
         parts.append("No process watches the folders now: recent changes may be missing.")
     return " ".join(parts)

@@ -53,6 +53,8 @@ class Asked(NamedTuple):
     streams: tuple[Stream, ...]
     place: Place
     params: Params
+    depth: int = 0
+    """Hits that are looked at beyond ``k``, for a reranker to choose from."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -62,6 +64,19 @@ class Asked(NamedTuple):
     @property
     def k(self) -> int:
         return max(1, min(self.recall.k, K_MAX))
+
+    @property
+    def width(self) -> int:
+        """Hits that are made."""
+        return max(self.k, self.depth)
+
+
+class Found(NamedTuple):
+    """A hit and what it was made of."""
+
+    hit: Hit
+    candidate: Candidate
+    passage: Passage
 
 
 def prepare(
@@ -138,7 +153,8 @@ def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> t
             known[row.hash].append(row)
         return [row for key in hashes for row in known[key]]
 
-    return matrix.search(np.ascontiguousarray(queries, np.float32), fetch, asked.allowed)
+    common = asked.params.dense_common
+    return matrix.search(np.ascontiguousarray(queries, np.float32), fetch, asked.allowed, common)
 
 
 def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similarities]) -> tuple[Evidence, Ranking]:
@@ -150,15 +166,26 @@ def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similaritie
             text=text, vector=similar[0] if similar else None, note_of_chunk=note_of, probes=tuple(similar[1:])
         )
         ranking = rank(
-            asked.question, evidence, view.notes, asked.params, k=asked.k, allowed=asked.allowed, streams=asked.streams
+            asked.question,
+            evidence,
+            view.notes,
+            asked.params,
+            k=asked.width,
+            allowed=asked.allowed,
+            streams=asked.streams,
         )
     return evidence, ranking
 
 
 def compose(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking: Ranking) -> tuple[Hit, ...]:
     """The hits with their passages, verbatim; near-duplicates folded into one hit."""
+    return tuple(one.hit for one in find(conn, asked, evidence, ranking))
+
+
+def find(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking: Ranking) -> tuple[Found, ...]:
+    """As ``compose``, ``asked.width`` of them, each with what it was made of."""
     view = asked.view
-    first = [c for c in ranking.candidates if c.note_id in view.cards][: asked.k + TWINS]
+    first = [c for c in ranking.candidates if c.note_id in view.cards][: asked.width + TWINS]
     wanted = {c.note_id: _passages_to_read(view, c, evidence) for c in first}
     read = notes.chunks(conn, (chunk for chunks in wanted.values() for chunk in chunks))
     texts = {
@@ -171,8 +198,8 @@ def compose(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking:
         ]
         for note, chunks in wanted.items()
     }
-    shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.k, catalog=view.notes)
-    return tuple(_hit(asked, one.candidate, one.passage) for one in shown)
+    shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.width, catalog=view.notes)
+    return tuple(Found(_hit(asked, one.candidate, one.passage), one.candidate, one.passage) for one in shown)
 
 
 def _passages_to_read(view: View, candidate: Candidate, evidence: Evidence) -> list[int]:

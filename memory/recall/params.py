@@ -31,7 +31,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The best passage."""
     dense_sentence: Weight = 0.5
     """The best sentence."""
-    dense_floor: Weight = 0.1
+    dense_common: Weight = 0.8
+    """Share of what all passages have in common (their mean vector) that is taken off the question before it is compared
+    with sentences: what they all say tells none from the others. fitted: plateau 0.5-1.0."""
+    dense_floor: Weight = 0.05
     """Cosine that means nothing: unrelated English sentences score about this with MiniLM."""
     dense_weight: Weight = 1.0
 
@@ -115,6 +118,14 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A link to a note of the kind that is asked for."""
     sentence_type: Weight = 0.3
     """A date where a date is asked for, a number, a name …"""
+
+    # The cross-encoder of config.embedder.reranker, if there is one.
+    rerank: Annotated[float, Meta(ge=0.0, le=2.0)] = 1.0
+    """0 = never, 1 = if it won on one's own questions (`recalld eval rerank`), 2 = without having been measured."""
+    rerank_weight: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    """Its part in the relevance of what it read; 1 = it decides alone. prior: halves, until one's own questions say other."""
+    rerank_depth: Annotated[float, Meta(ge=2, le=100)] = 20.0
+    """Hits that it reads. prior: about 10 ms each on one core for a model of 22 million parameters."""
 
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
     """Jaccard similarity of word shingles from which two notes are one hit."""

@@ -25,12 +25,16 @@ class Rerank(Message, frozen=True, tag="rerank"):
 
     query: str
     passages: tuple[str, ...]
+    sha256: str = ""
+    """Only with the model of this digest; '' = with whichever is loaded."""
 
 
 class Scores(Message, frozen=True, tag="scores"):
-    """One relevance score per passage; empty when no reranker is configured."""
+    """One relevance score per passage; empty when no reranker is loaded, or another one than was asked for."""
 
     values: tuple[float, ...]
+    sha256: str = ""
+    """Of the reranker that is loaded; '' = none is."""
 
 
 class LoadModel(Message, frozen=True, tag="load_model"):
@@ -50,6 +54,10 @@ class ModelInfo(Message, frozen=True, tag="model_info"):
     max_tokens: int
     loaded: bool
     problem: str = ""
+    reranker: str = ""
+    """Folder of the cross-encoder that is loaded; '' = none."""
+    reranker_sha256: str = ""
+    reranker_problem: str = ""
 
 
 EmbedRequest = Embed | Rerank | LoadModel | DescribeModel

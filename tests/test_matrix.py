@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from recalld.actors.query import matrix as module
 from recalld.actors.query import similar
 from recalld.actors.query.chunks import ChunkTable
-from recalld.actors.query.matrix import Matrix
+from recalld.actors.query.matrix import MEAN_FEW, Matrix
 from recalld.actors.query.quantised import ranges
 from recalld.actors.query.streams.vectors import SentenceRow
 
@@ -94,6 +94,29 @@ def test_similarities_are_those_of_the_float_vectors(held):
         want = world.expected(note)
         assert (match.note_cos, match.chunk_cos, match.sentence_cos) == pytest.approx(want, abs=0.01)
         assert world.chunks[match.chunk_id][0] == note
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["sentences in memory", "sentences fetched"])
+def test_the_question_without_what_all_passages_share(held):
+    """``bare_cos`` is the best sentence's cosine to the question less a share of the passages' mean vector; only the first
+    question has it, and only where a share is asked for. Few passages have less of a mean."""
+    world = World(notes=similar.FETCHED)
+    matrix = built(world, sentences=held)
+    vectors = np.stack([vector for _, vector in world.chunks.values()])
+    bare = world.query - 0.8 * vectors.sum(axis=0) / (len(vectors) + MEAN_FEW)
+    bare /= np.linalg.norm(bare)
+    found, probe = matrix.search(
+        np.stack([world.query, world.query]), lambda hashes: world.sentence_rows(hashes), common=0.8
+    )
+    for note in {note for note, _ in world.chunks.values()}:
+        chunks = [chunk for chunk, (owner, _) in world.chunks.items() if owner == note]
+        cosines = {chunk: world.chunks[chunk][1] @ world.query for chunk in chunks}
+        near = [chunk for chunk in chunks if cosines[chunk] >= max(cosines.values()) - similar.NEAR]
+        want = max(max(world.sentences[c] @ bare, default=world.chunks[c][1] @ bare) for c in near)
+        assert found.get(note).bare_cos == pytest.approx(want, abs=0.01)
+        assert found.get(note).sentence_cos == pytest.approx(world.expected(note)[2], abs=0.01)
+        assert probe.get(note).bare_cos is None
+    assert search(matrix, world).get(note).bare_cos is None
 
 
 def test_top_is_ordered_by_the_mean_of_note_and_sentence():

@@ -38,17 +38,24 @@ class Similarities:
         cosines: Floats,
         note_cos: Floats,
         places: Ints | None = None,
+        bare: Floats | None = None,
     ) -> None:
+        """``bare``: the question without what all passages have in common, for ``VectorMatch.bare_cos``."""
         self._matrix = matrix
         self._layout = layout
         self._query = query
         self._cosines = cosines
         self._note_cos = note_cos
         self._places = places
+        self._bare = bare
         self._best = np.maximum.reduceat(cosines, layout.starts[:-1]) if len(cosines) else cosines
         self._score = (note_cos + self._best) / 2
         self._sentence: dict[int, tuple[float, int, int, int]] = {}
         """By place: cosine, chunk, slice of the best sentence."""
+        self._bare_cos: dict[int, float] = {}
+        """By place: the largest cosine of a sentence to ``bare``."""
+        self._bare_of_slot: dict[int, float] = {}
+        """The same by slot, for sentences that are not in memory."""
         self._matches: dict[int, VectorMatch | None] = {}
         self._fetched: dict[int, tuple[Floats, list[tuple[int, int]]]] = {}
         """By slot: cosines and slices of sentences that are not in memory."""
@@ -102,8 +109,9 @@ class Similarities:
             self._cosines[best].tolist(),
             strict=True,
         ):
-            sentence = self._sentence.get(at, (chunk_cos, chunk, 0, 0))
-            self._matches[note] = VectorMatch(note_cos, chunk_cos, chunk, *sentence)
+            value, holder, begin, end = self._sentence.get(at, (chunk_cos, chunk, 0, 0))
+            bare_cos = self._bare_cos.get(at)
+            self._matches[note] = VectorMatch(note_cos, chunk_cos, chunk, value, holder, begin, end, bare_cos)
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         """All sentences of one note: (chunk id, char from, char to, cosine), in order; [] where none are at hand."""
@@ -146,13 +154,17 @@ class Similarities:
     def _take(self, fetch: Fetch, slots: list[int]) -> None:
         keys = self._matrix.keys_of(slots)
         rows = sorted(fetch(list(keys)), key=_hash_of)
-        cosines = floats([row.vec for row in rows], self._matrix.dim) @ self._query
+        wide = floats([row.vec for row in rows], self._matrix.dim)
+        cosines = wide @ self._query
+        bares = wide @ self._bare if self._bare is not None else cosines
         self._fetched = {slot: (cosines[:0], []) for slot in slots}
         start = 0
         for key, group in itertools.groupby(rows, key=_hash_of):
             spans = [(row.char_from, row.char_to) for row in group]
-            self._fetched[keys[key]] = (cosines[start : start + len(spans)], spans)
-            start += len(spans)
+            end = start + len(spans)
+            self._fetched[keys[key]] = (cosines[start:end], spans)
+            self._bare_of_slot[keys[key]] = float(bares[start:end].max())
+            start = end
 
     def _of_slot(self, slot: int) -> tuple[Floats, list[tuple[int, int]]]:
         if slot in self._fetched:
@@ -174,17 +186,33 @@ class Similarities:
         if held.any():
             firsts, widths = matrix.first[slots[held]], counts[held]
             rows, bounds = ranges(firsts, firsts + widths)
-            cosines = matrix.sentences.data[rows].astype(np.float32) @ self._query
-            cosines *= matrix.sentences.scale[rows]
-            ends = bounds + widths
+            wide, scale = matrix.sentences.data[rows].astype(np.float32), matrix.sentences.scale[rows]
+            cosines = wide @ self._query
+            cosines *= scale
+            if self._bare is not None:
+                self._note_bare(place_of[held], np.maximum.reduceat((wide @ self._bare) * scale, bounds))
             values = np.maximum.reduceat(cosines, bounds)
             ordered = np.argsort(values, kind="stable")
             winner = dict(zip(place_of[held][ordered].tolist(), ordered.tolist(), strict=True))
-            chunks = layout.chunks[pairs[held]]
-            for at, i in winner.items():
-                row = rows[bounds[i] + int(np.argmax(cosines[bounds[i] : ends[i]]))]
-                begin, end = matrix.spans[row].tolist()
-                best[at] = (float(values[i]), int(chunks[i]), begin, end)
+            # The first row of each chunk that has its largest cosine: written last.
+            equal = np.flatnonzero(cosines == np.repeat(values, widths))[::-1]
+            first = np.zeros(len(widths), np.int64)
+            first[np.repeat(np.arange(len(widths)), widths)[equal]] = equal
+            chosen = np.fromiter(winner.values(), np.int64, len(winner))
+            best = dict(
+                zip(
+                    winner,
+                    zip(
+                        values[chosen].tolist(),
+                        layout.chunks[pairs[held]][chosen].tolist(),
+                        *matrix.spans[rows[first[chosen]]].T.tolist(),
+                        strict=True,
+                    ),
+                    strict=True,
+                )
+            )
+        if self._bare is not None and not held.all():
+            self._note_bare(place_of[~held], self._bare_without_rows(slots[~held]))
         for i in np.flatnonzero(~held).tolist():
             at, chunk = int(place_of[i]), int(layout.chunks[pairs[i]])
             fetched = self._fetched.get(int(slots[i]))
@@ -203,6 +231,20 @@ class Similarities:
             places = np.fromiter(best, np.int64, len(best))
             found = np.fromiter((match[0] for match in best.values()), np.float32, len(best))
             self._score[places] = (self._note_cos[places] + found) / 2
+
+    def _note_bare(self, places: Ints, values: Floats) -> None:
+        known = self._bare_cos
+        for at, value in zip(places.tolist(), values.tolist(), strict=True):
+            if value > known.get(at, -1.0):
+                known[at] = value
+
+    def _bare_without_rows(self, slots: Ints) -> Floats:
+        """Of chunks whose sentences were fetched, or that stand for them."""
+        assert self._bare is not None
+        values: Floats = self._matrix.rows.wide(slots) @ self._bare
+        for i, slot in enumerate(slots.tolist()):
+            values[i] = self._bare_of_slot.get(slot, values[i])
+        return values
 
 
 _hash_of = operator.attrgetter("hash")

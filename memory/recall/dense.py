@@ -11,7 +11,8 @@ from .types import Evidence, VectorMatch
 
 
 class Dense(msgspec.Struct, kw_only=True):
-    """Similarities, scaled so that 0 means unrelated and 1 the same text. ``cosine`` is the unscaled weighted mean."""
+    """Similarities, scaled so that 0 means unrelated and 1 the same text. ``cosine`` is the unscaled weighted mean
+    with the question as it was asked."""
 
     score: dict[int, float]
     cosine: dict[int, float]
@@ -25,23 +26,19 @@ def read(evidence: Evidence, wanted: Iterable[int], params: Params) -> Dense:
     if vector is None:
         return dense
     wanted = list(wanted)
+    note_share, chunk_share, sentence_share = params.dense_note, params.dense_chunk, params.dense_sentence
+    total = note_share + chunk_share + sentence_share or 1.0
+    floor, room = params.dense_floor, 1.0 - params.dense_floor
     # Comparing the sentences of many notes at once costs a tenth of doing it note by note.
     getattr(vector, "prepare", lambda notes: None)(wanted)
     for note in wanted:
         match = vector.get(note)
         if match is None:
             continue
-        cosine = weigh(match, params)
+        whole = note_share * match.note_cos + chunk_share * match.chunk_cos
+        cosine = (whole + sentence_share * match.sentence_cos) / total
         dense.match[note] = match
         dense.cosine[note] = cosine
-        dense.score[note] = max(0.0, cosine - params.dense_floor) / (1.0 - params.dense_floor)
+        bare = cosine if match.bare_cos is None else (whole + sentence_share * match.bare_cos) / total
+        dense.score[note] = max(0.0, bare - floor) / room
     return dense
-
-
-def weigh(match: VectorMatch, params: Params) -> float:
-    total = params.dense_note + params.dense_chunk + params.dense_sentence or 1.0
-    return (
-        params.dense_note * match.note_cos
-        + params.dense_chunk * match.chunk_cos
-        + params.dense_sentence * match.sentence_cos
-    ) / total

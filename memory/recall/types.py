@@ -84,6 +84,8 @@ class VectorMatch(msgspec.Struct, frozen=True, array_like=True):
     sentence_chunk_id: int
     char_from: int
     char_to: int
+    bare_cos: float | None = None
+    """Of its nearest sentence to the question without what all passages have in common; None where that is not known."""
 
 
 class VectorEvidence(Protocol):

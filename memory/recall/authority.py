@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from .entities import name_key
-from .types import NoteCard, Tally
+from .types import NOBODY, NoteCard, Tally
 
 FLOOR, CEILING = 0.55, 1.50
 """Bounds of the factor; nothing is ever excluded by it."""
@@ -49,6 +49,8 @@ def _factor(kind: str, tags: tuple[str, ...], pinned: bool, folder: str, status:
 
 def feedback(tally: Tally) -> float:
     """FLAGGED, or STEP**-STEPS … STEP**STEPS; 1.0 where nobody said anything. A flag is not outvoted."""
+    if tally is NOBODY:
+        return 1.0
     if tally.stale or tally.wrong:
         return FLAGGED
     net: int = max(-STEPS, min(STEPS, tally.helpful - tally.not_helpful))

@@ -11,6 +11,7 @@ fitted; a person's own are fitted by ``recalld eval calibrate``.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -167,16 +168,18 @@ def _attributes(
     for name in known:
         passages = [set(text.scores[word]) for word in name.key.split() if word in text.scores]
         about |= set.intersection(*passages) if passages else set()
-    shares: dict[int, float] = {}
+    shares: dict[int, float] = defaultdict(float)
     for term in terms:
-        for chunk in text.scores.get(term, {}):
-            shares[chunk] = shares.get(chunk, 0.0) + lexical.idf[term] / mass
-    here = max(
-        (share for chunk, share in shares.items() if not known or chunk in about or note_of.get(chunk) in notes),
-        default=0.0,
-    )
+        part = lexical.idf[term] / mass
+        for chunk in text.scores.get(term, ()):
+            shares[chunk] += part
+    most = here = max(shares.values(), default=0.0)
+    if known:
+        here = max(
+            (share for chunk, share in shares.items() if chunk in about or note_of.get(chunk) in notes), default=0.0
+        )
     absent = sum(lexical.idf[term] for term in terms if text.df.get(term, 0) == 0) / mass
-    return here, absent, max(shares.values(), default=0.0) - here
+    return here, absent, most - here
 
 
 def _residue(question: Question, evidence: Evidence, notes: Iterable[int]) -> tuple[float, float]:

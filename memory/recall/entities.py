@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from .tokens import STOPWORDS, fold
+from .tokens import STOPWORDS, fold, words_of
 from .types import Catalog, NoteCard
 
 MAX_NAME_WORDS = 8
@@ -43,7 +43,7 @@ class Name(msgspec.Struct, frozen=True, kw_only=True):
 
 def name_key(text: str) -> str:
     """The form in which names are compared: folded, possessive endings dropped, words joined by one space."""
-    return " ".join(_WORD.findall(_POSSESSIVE.sub("", fold(text))))
+    return " ".join(words_of(_POSSESSIVE.sub("", fold(text))))
 
 
 def titles_of(card: NoteCard) -> set[str]:

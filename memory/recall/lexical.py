@@ -9,6 +9,7 @@ note is scored as the one document that it is, and the best passage has its shar
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -54,13 +55,14 @@ def read(
     idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}
     mass = sum(idf.values()) or 1.0
     mean = catalog.mean_words
-    whole: dict[int, float] = {}
-    coverage: dict[int, float] = {}
-    matched: dict[int, list[str]] = {}
-    passages: dict[int, float] = {}
+    flat = 1.0 - params.text_b
+    whole: dict[int, float] = defaultdict(float)
+    coverage: dict[int, float] = defaultdict(float)
+    matched: dict[int, list[str]] = defaultdict(list)
+    passages: dict[int, float] = defaultdict(float)
     for term in sorted(terms, key=lambda term: -idf[term]):
         weight = idf[term] / mass
-        frequency: dict[int, float] = {}
+        frequency: dict[int, float] = defaultdict(float)
         df = _df(text, term)
         unit = max(FTS5_MIN_IDF, math.log((total - min(df, total) + 0.5) / (df + 0.5))) * (FTS5_K1 + 1.0)
         for chunk, found in text.scores.get(term, {}).items():
@@ -70,13 +72,12 @@ def read(
             share = found / unit
             if share > 0.98:
                 share = 0.98
-            passages[chunk] = passages.get(chunk, 0.0) + weight * share
-            frequency[note] = frequency.get(note, 0.0) + share / (1.0 - share)
+            passages[chunk] += weight * share
+            frequency[note] += share / (1.0 - share)
         for note, tf in frequency.items():
-            length = 1.0 - params.text_b + params.text_b * max(1, cards[note].words) / mean
-            whole[note] = whole.get(note, 0.0) + weight * tf / (tf + length)
-            coverage[note] = coverage.get(note, 0.0) + weight
-            matched.setdefault(note, []).append(term)
+            whole[note] += weight * tf / (tf + (flat + params.text_b * (cards[note].words or 1) / mean))
+            coverage[note] += weight
+            matched[note].append(term)
     best: dict[int, tuple[float, int]] = {}
     for chunk, value in passages.items():
         note = note_of[chunk]
@@ -89,9 +90,9 @@ def read(
     width = max(1e-6, params.text_gate_width)
     return Lexical(
         score=score,
-        coverage=coverage,
+        coverage=dict(coverage),
         chunk={note: chunk for note, (_, chunk) in best.items()},
-        matched=matched,
+        matched=dict(matched),
         idf=idf,
         gate=min(1.0, max(0.0, (top - params.text_gate) / width + 1.0)) if top else 0.0,
     )

@@ -17,7 +17,7 @@ from .params import Params
 from .query import Question
 from .rank import Candidate, Ranking
 from .readable import readable
-from .tokens import fold, sentences
+from .tokens import fold, sentences, words_of
 from .tokens import stem as stem_of
 from .types import Catalog, Evidence
 
@@ -32,8 +32,9 @@ MANY_LINES = 8
 MIN_SHINGLES = 8
 """Shorter texts are near-duplicates only when they are equal."""
 
-_WORD = re.compile(r"[^\W_]+")
 _TARGET = re.compile(r"\[\[([^\[\]|#\n]{1,300})[^\[\]|\n]{0,300}(?:\|([^\[\]\n]{0,300}))?\]\]")
+STEM_ENDING = 2
+"""Letters at the end of a stem that the word need not have: porter changes one ("e", "i", "ble" for "bility")."""
 _NOW_STEMS = frozenset(("replac", "now", "current", "move", "supersed"))
 UNKNOWN_COSINE = 0.3
 """A sentence without a vector: what an ordinary sentence of the right note has."""
@@ -97,7 +98,8 @@ def present(
         if not passages:
             continue
         body = _Body("\n".join(passage.text for passage in passages))
-        twin = next((first for first, seen in kept if seen.like(body) >= params.near_duplicate), None)
+        least = params.near_duplicate
+        twin = next((first for first, seen in kept if seen.like(body, least) >= least), None)
         if twin is not None and not _replaced(candidate, twin):
             also.setdefault(twin.note_id, []).append(candidate.note_id)
         elif len(kept) < k:
@@ -133,8 +135,10 @@ def choose(
     passages = _promising(passages, cosines, evidence)
     best: tuple[float, PassageText, int, list[tuple[int, int]], list[float]] | None = None
     for passage in passages:
-        spans = [span for span in sentences(passage.text) if not _is_heading(passage.text[slice(*span)])]
-        scores = [judge.score(passage.text[slice(*span)], cosines.get((passage.chunk_id, *span))) for span in spans]
+        pieces = [(span, passage.text[slice(*span)]) for span in sentences(passage.text)]
+        pieces = [(span, piece) for span, piece in pieces if not _is_heading(piece)]
+        spans = [span for span, _ in pieces]
+        scores = [judge.score(piece, cosines.get((passage.chunk_id, *span))) for span, piece in pieces]
         for index, score in enumerate(scores):
             if best is None or score > best[0]:
                 best = (score, passage, index, spans, scores)
@@ -211,12 +215,15 @@ class _Judge:
     ) -> None:
         self.question, self.weights, self.cosine, self.params, self.catalog = question, weights, cosine, params, catalog
         self.total = sum(weights.values()) or 1.0
-        # Stemming costs 15 us a word and never touches the first two letters: only what may match is stemmed.
-        self.heads = {stem[:2] for stem in (*weights, *_NOW_STEMS)}
+        # Stemming costs 15 us a word, changes its last letters and never the first two: only what may match is stemmed.
+        stems = (*weights, *(_NOW_STEMS if question.time == "current" else ()))
+        self.heads = {stem[:2] for stem in stems}
+        self.starts = tuple({stem[: max(2, len(stem) - STEM_ENDING)] for stem in stems})
 
     def score(self, sentence: str, cosine: float | None) -> float:
         shown = readable(sentence)
-        words = {stem_of(word) for word in _WORD.findall(fold(shown)) if word[:2] in self.heads}
+        heads, starts = self.heads, self.starts
+        words = {stem_of(word) for word in words_of(fold(shown)) if word[:2] in heads and word.startswith(starts)}
         score = self.params.sentence_words * sum(w for stem, w in self.weights.items() if stem in words) / self.total
         score += self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE)
         if self.question.wants or self.question.time == "when":
@@ -280,16 +287,23 @@ class _Body:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lines = frozenset(text.splitlines())
+        self._words: list[str] | None = None
+        self._vocabulary: frozenset[str] = frozenset()
         self._shingles: set[tuple[str, ...]] | None = None
 
-    def like(self, other: _Body) -> float:
-        """Jaccard similarity of shingles, 0…1; 0 without looking for lengths that rule a likeness of 0.8 out."""
+    def like(self, other: _Body, least: float) -> float:
+        """
+        Jaccard similarity of shingles, 0…1; 0 without looking for lengths that rule a likeness of 0.8 out, and for words that
+        rule ``least`` out.
+        """
         short, long = sorted((len(self.text), len(other.text)))
         if short < LENGTHS_ALIKE * long:
             return 0.0
         lines, theirs = self.lines, other.lines
         # A copy with changes still has most of its lines; comparing those costs a tenth.
         if min(len(lines), len(theirs)) >= MANY_LINES and len(lines & theirs) * 2 < len(lines | theirs):
+            return 0.0
+        if not self._may_be_like(other, least):
             return 0.0
         one, two = self.shingles(), other.shingles()
         if min(len(one), len(two)) < MIN_SHINGLES:
@@ -298,9 +312,26 @@ class _Body:
 
     def shingles(self) -> set[tuple[str, ...]]:
         if self._shingles is None:
-            words = _WORD.findall(fold(self.text))
-            self._shingles = {tuple(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)} or {tuple(words)}
+            words = self.words()
+            self._shingles = set(zip(*(words[i:] for i in range(SHINGLE)), strict=False)) or {tuple(words)}
         return self._shingles
+
+    def words(self) -> list[str]:
+        if self._words is None:
+            self._words = words_of(fold(self.text))
+            self._vocabulary = frozenset(self._words)
+        return self._words
+
+    def _may_be_like(self, other: _Body, least: float) -> bool:
+        """
+        Whether the words allow a likeness of ``least``. A word that the other text has not begins a shingle that it has not,
+        unless it is one of the last four; a likeness leaves only so many shingles to one of the two.
+        """
+        lengths = len(self.words()), len(other.words())
+        if min(lengths) < MIN_SHINGLES + SHINGLE:
+            return True
+        alone = len(self._vocabulary ^ other._vocabulary) - 2 * (SHINGLE - 1)
+        return alone * (1.0 + least) <= (1.0 - least) * sum(lengths)
 
 
 def _replaced(candidate: Candidate, twin: Candidate) -> bool:

@@ -155,7 +155,9 @@ def _factors(
 ) -> dict[str, float]:
     found: dict[str, float] = {}
     if question.intent != "sessions":
-        found["authority"] = authority.factor(card) ** params.authority_strength
+        standing = authority.factor(card)
+        if standing != 1.0:
+            found["authority"] = standing**params.authority_strength
     elif authority.is_session(card):
         found["sessions"] = 1.25
     found["feedback"] = authority.feedback(card.feedback)

@@ -23,7 +23,7 @@ def readable(text: str) -> str:
         text = _LINK.sub(r"\1", text)
     if "#" in text:
         text = _HEADING.sub("", text)
-    if any(mark in text for mark in "*_~="):
+    if "*" in text or "_" in text or "~" in text or "=" in text:
         text = _EMPHASIS.sub(r"\2", text)
     return text
 

@@ -43,6 +43,7 @@ _UNSPACED_MARKS = re.compile(
 _HIRAGANA_ONLY = re.compile("[\u3040-\u309f\u30fc]+")
 _NOT_WORD = re.compile(r"[\W_]+")
 _TOKEN = re.compile(r"[^\W_]+")
+_BLANKS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _APOSTROPHES = str.maketrans("", "", "'\u2019\u02bc")
 _PUNCTUATION = ".,;:!?¿¡()[]{}\"'«»“”„…"
 _CLITICS = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "l", "qu", "n", "c", "j"))
@@ -77,6 +78,13 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", _ACCENTS.sub("", text))
 
 
+def words_of(folded: str) -> list[str]:
+    """The runs of letters and digits in a folded text."""
+    if folded.isascii():
+        return folded.translate(_BLANKS).split()  # a quarter of the time of the pattern
+    return _TOKEN.findall(folded)
+
+
 STOPWORDS = {language: frozenset(fold(words).split()) for language, words in LISTS.items()}
 
 
@@ -109,6 +117,7 @@ def query_terms(text: str, limit: int = MAX_TERMS) -> list[Term]:
     return list((kept or dropped).values())[:limit]
 
 
+@functools.lru_cache(maxsize=16_384)
 def stem(token: str) -> str:
     """``token`` (folded, one FTS5 token) as FTS5's porter tokenizer stores it."""
     if len(token) < 3 or len(token.encode()) > MAX_STEM_BYTES:
@@ -116,7 +125,6 @@ def stem(token: str) -> str:
     return _stem(token)
 
 
-@functools.lru_cache(maxsize=8192)
 def _stem(token: str) -> str:
     if token.endswith(("bly", "bli")) and _MEASURE.search(token[:-3]):
         token = token[:-1] + "e"
@@ -250,6 +258,8 @@ _ABBREVIATIONS = frozenset(
         "см",
     ]
 )
+_MARK = re.compile("[\n.!?…。！？｡؟۔।॥]")
+"""What a _BREAK begins with: a search for one set of characters is twice as fast as one for four alternatives."""
 _BREAK = re.compile(
     r"""
       (?P<blank> \n[ \t]*(?:\n[ \t]*)+ )                                  # an empty line ends a paragraph
@@ -268,12 +278,14 @@ def sentences(text: str) -> list[tuple[int, int]]:
     Together they hold every character that is not white space. Line breaks inside a paragraph do not end a sentence.
     """
     spans: list[tuple[int, int]] = []
-    start = 0
-    for match in _BREAK.finditer(text):
-        if match.lastgroup == "stop" and not _ends_sentence(text, start, match):
+    start = at = 0
+    while (mark := _MARK.search(text, at)) is not None:
+        match = _BREAK.match(text, mark.start())
+        at = (match or mark).end()
+        if match is None or (match.lastgroup == "stop" and not _ends_sentence(text, start, match)):
             continue
-        _add(text, start, match.end(), spans)
-        start = match.end()
+        _add(text, start, at, spans)
+        start = at
     _add(text, start, len(text), spans)
     return spans
 

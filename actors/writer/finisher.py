@@ -7,6 +7,7 @@ Every step can be repeated: a crash between any two leaves the session unfinishe
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Iterable
 
@@ -131,9 +132,9 @@ class Finisher:
         base = f"{files.folder_of(session.project or UNSORTED)}/sessions"
         name = pages.path_of(session).rsplit("/", 1)[-1]
         month = name[:7]
-        folders = (base, f"{base}/{month}", *(f"{base}/{month}-{number}" for number in range(2, 10_000)))
+        more = (f"{base}/{month}-{number}" for number in range(2, 10_000))
         # After a crash the page may stand there already: the same name is found again before a new place is chosen.
-        for folder in folders:
+        for folder in itertools.chain((base, f"{base}/{month}"), more):
             count = self._folders.get(folder)
             if count is None:
                 count = self._folders[folder] = await self._wiki.count(folder)

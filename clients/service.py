@@ -53,7 +53,9 @@ def render(kind: str, python: str, paths: Paths, home: Path) -> list[Rendered]:
     if kind == "launchd":
         return [_launchd(python, paths, home)]
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "systemd" / "user"
-    values = {"python": _quoted(python), "data": _quoted(str(paths.data))}
+    # The folder that clients compute, not %t/recalld: it is another one for another data folder.
+    words = {"python": python, "data": str(paths.data), "runtime": str(paths.runtime)}
+    values = {name: _quoted(word) for name, word in words.items()} | {"sockets": words["runtime"].replace("%", "%%")}
     return [Rendered(folder / name, _template(f"{name}.in", values)) for name in SYSTEMD_FILES]
 
 
@@ -93,30 +95,46 @@ def _quoted(word: str) -> str:
 
 
 def install(kind: str, paths: Paths, home: Path, *, start: bool = True) -> list[Path]:
-    """Write the definition and start the service. Returns the files. Raises ServiceError, OSError."""
+    """
+    Write the definition and start the service. Returns the files. Raises ServiceError, OSError.
+
+    Files that are new are taken back when the service manager refuses: it would start them at the next login.
+    """
     files = render(kind, sys.executable, paths, home)
+    new = [file.path for file in files if not file.path.exists()]
     for file in files:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.path.with_name(f".{file.path.name}.{os.getpid()}.tmp")
         temporary.write_text(file.text, encoding="utf-8")
         os.replace(temporary, file.path)
-    if start and kind == "systemd":
-        _run("systemctl", "--user", "daemon-reload")
-        _run("systemctl", "--user", "enable", "--now", "recalld.socket", "recalld.service")
-    elif start:
-        _run("launchctl", "bootstrap", f"gui/{os.getuid()}", str(files[0].path))
+    try:
+        if start and kind == "systemd":
+            _run("systemctl", "--user", "daemon-reload")
+            _run("systemctl", "--user", "enable", "--now", "recalld.socket", "recalld.service")
+        elif start:
+            _run("launchctl", "bootstrap", f"gui/{os.getuid()}", str(files[0].path))
+    except ServiceError:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
     return [file.path for file in files]
 
 
 def uninstall(kind: str, paths: Paths, home: Path) -> list[Path]:
-    """Stop the service and remove its files. Returns what was removed. Raises ServiceError, OSError."""
+    """
+    Stop the service and remove its files. Returns what was removed. Raises ServiceError, OSError.
+
+    The files go also when the service manager cannot be asked; what it said is raised afterwards.
+    """
     files = [file.path for file in render(kind, sys.executable, paths, home) if file.path.exists()]
-    if files and kind == "systemd":
-        _run("systemctl", "--user", "disable", "--now", "recalld.service", "recalld.socket")
-    elif files:
-        _run("launchctl", "bootout", f"gui/{os.getuid()}/{LABEL}")
-    for path in files:
-        path.unlink()
+    try:
+        if files and kind == "systemd":
+            _run("systemctl", "--user", "disable", "--now", "recalld.service", "recalld.socket")
+        elif files:
+            _run("launchctl", "bootout", f"gui/{os.getuid()}/{LABEL}")
+    finally:
+        for path in files:
+            path.unlink()
     if files and kind == "systemd":
         _run("systemctl", "--user", "daemon-reload")
     return files

@@ -77,6 +77,32 @@ def test_install_and_uninstall_write_and_remove_their_files_only(
     assert [foreign] == list(foreign.parent.iterdir())
 
 
+def test_the_units_use_the_sockets_that_clients_look_for(tmp_path: Path) -> None:
+    """Another data folder has another runtime folder; the service listens there, and not where nobody asks."""
+    paths = Paths(tmp_path / "data", Path("/run/user/1/recalld-0a%b c"))
+    texts = {file.path.name: file.text for file in service.render("systemd", sys.executable, paths, tmp_path)}
+    assert '--runtime "/run/user/1/recalld-0a%%b c"' in texts["recalld.service"]
+    assert "ListenStream=/run/user/1/recalld-0a%%b c/query.sock\n" in texts["recalld.socket"]
+
+
+def test_a_service_manager_that_refuses_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither files that start something at the next login, nor files that cannot be removed."""
+
+    def refuse(*_: str) -> None:
+        raise service.ServiceError("no bus")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(service, "_run", refuse)
+    paths = Paths(tmp_path / "data", tmp_path / "run")
+    with pytest.raises(service.ServiceError):
+        service.install("systemd", paths, tmp_path)
+    assert service.installed("systemd", paths, tmp_path) == []
+    service.install("systemd", paths, tmp_path, start=False)
+    with pytest.raises(service.ServiceError):
+        service.uninstall("systemd", paths, tmp_path)
+    assert service.installed("systemd", paths, tmp_path) == []
+
+
 @pytest.mark.process
 def test_the_first_client_starts_the_daemon_through_its_socket() -> None:
     """With socket activation, a call that comes before the daemon waits and is answered; the socket outlives it."""

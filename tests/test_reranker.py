@@ -12,52 +12,23 @@ from recalld.actors.base import Env
 from recalld.actors.embedder.actor import Embedder
 from recalld.actors.embedder.desk import Desk
 from recalld.actors.embedder.session import CrossEncoder
-from recalld.models.onnxfile import Graph
 from recalld.models.registry import ModelProblem
 from recalld.protocol.config import Config
 from recalld.protocol.config import Embedder as Settings
 from recalld.protocol.messages.embed import Rerank
 from recalld.protocol.runtime import Paths
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "sleeps", "barks", "where", "the", "is"]
+from .crossencoder import write_cross_encoder
+
+WORDS = ("cat", "dog", "sleeps", "barks", "where", "the", "is")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """
-    A cross-encoder with one logit: the dot product of the summed random vectors of both sides.
-
-    Sides are told apart by token_type_ids, padding by the mask, so that a wrong feed changes the score.
-    """
-    from tokenizers import BertWordPieceTokenizer
-
-    folder = tmp_path / "reranker"
-    folder.mkdir()
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
-    BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=True).save(str(folder / "tokenizer.json"))
-    table = np.random.default_rng(3).normal(0, 1, (len(VOCABULARY), 64)).astype(np.float32)
-    table[[0, 1, 2, 3, 9, 10, 11]] = 0  # only nouns and verbs count
-    graph = Graph()
-    for name in ("input_ids", "attention_mask", "token_type_ids"):
-        graph.input(name, np.int64, ("batch", "tokens"))
-    graph.output("logits", np.float32, ("batch", 1))
-    graph.weight("table", table)
-    graph.weight("one", np.array([1], np.int64))
-    graph.weight("two", np.array([2], np.int64))
-    graph.weight("unit", np.array(1, np.float32))
-    graph.node("Gather", ["table", "input_ids"], "words")
-    graph.node("Cast", ["token_type_ids"], "second", to=1)
-    graph.node("Cast", ["attention_mask"], "kept", to=1)
-    graph.node("Sub", ["unit", "second"], "first")
-    for side in ("first", "second"):
-        graph.node("Mul", [side, "kept"], f"{side}.kept")
-        graph.node("Unsqueeze", [f"{side}.kept", "two"], f"{side}.mask")
-        graph.node("Mul", ["words", f"{side}.mask"], f"{side}.words")
-        graph.node("ReduceSum", [f"{side}.words", "one"], f"{side}.sum", keepdims=0)
-    graph.node("Mul", ["first.sum", "second.sum"], "both")
-    graph.node("ReduceSum", ["both", "one"], "logits", keepdims=1)
-    graph.save(folder, "test")
-    return folder
+    """Words have vectors of their own; only nouns and verbs count."""
+    table = np.random.default_rng(3).normal(0, 1, (len(WORDS), 64)).astype(np.float32)
+    table[4:] = 0
+    return write_cross_encoder(tmp_path / "reranker", dict(zip(WORDS, table, strict=True)))
 
 
 def test_the_passage_that_fits_scores_highest(folder: Path) -> None:
@@ -90,7 +61,7 @@ async def test_a_reranker_that_cannot_be_loaded_is_only_a_problem(tmp_path: Path
 
 
 async def test_rerank_answers_with_scores(tmp_path: Path, folder: Path) -> None:
-    """Behind its message: scores where a reranker is configured."""
+    """Behind its message: scores where a reranker is configured; none when another one is asked for."""
     with socket.socket(socket.AF_UNIX) as listener:
         config = Config(embedder=Settings(model="none", reranker=str(folder)))
         env = Env("embedder", config, Paths(tmp_path, tmp_path), {"embedder": listener})
@@ -98,5 +69,23 @@ async def test_rerank_answers_with_scores(tmp_path: Path, folder: Path) -> None:
         await embedder._desk.rerank_with(config.embedder.reranker)
         with anyio.fail_after(10):
             scores = await embedder.handlers()[Rerank](Rerank(query="cat", passages=("dog", "cat")))
-        embedder._queries.close()
+            other = await embedder.handlers()[Rerank](Rerank(query="cat", passages=("dog",), sha256="another"))
+        embedder._reranks.close()
         assert scores.values[1] > scores.values[0]
+        assert len(scores.sha256) == 64
+        assert (other.values, other.sha256) == ((), scores.sha256)
+        assert embedder._desk.describe().reranker_sha256 == scores.sha256
+
+
+def test_what_nobody_waits_for_is_not_computed(folder: Path) -> None:
+    """Asked between batches whether it is still wanted, it stops."""
+    asked = iter((False, True))
+    assert CrossEncoder(folder).score("cat", ["dog"] * 40, lambda: next(asked)) == []
+
+
+def test_another_tokenizer_is_another_model(folder: Path) -> None:
+    """The digest is of all that decides a score, so that a verdict on one model is not taken for another."""
+    before = CrossEncoder(folder).sha256
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("barks", "bores"))
+    assert CrossEncoder(folder).sha256 != before

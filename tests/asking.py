@@ -11,8 +11,8 @@ from recalld.actors.query.answers import Answers
 from recalld.actors.query.live import Live
 from recalld.actors.query.reader import Reader
 from recalld.memory.recall.params import Params
-from recalld.protocol.envelope import Unavailable
-from recalld.protocol.messages.embed import Embeddings
+from recalld.protocol.envelope import TimedOut, Unavailable
+from recalld.protocol.messages.embed import Embeddings, Rerank, Scores
 from recalld.protocol.messages.recall import Recall
 
 from .indexing import DIM, embed
@@ -21,15 +21,24 @@ ALL = ("writer", "query", "embedder", "watcher")
 
 
 class ToyEmbedder:
-    """Answers like the embedder does, or as ``fault`` says: 'down', 'silent', 'other model'."""
+    """
+    Answers like the embedder does, or as ``fault`` says: 'down', 'silent', 'other model'.
+
+    ``likes`` maps a word to what the cross-encoder gives a passage for having it; None = no cross-encoder is loaded.
+    """
 
     def __init__(self, index) -> None:
         self.index = index
         self.fault = ""
         self.calls = 0
+        self.likes = None
+        self.reranker = "ab"
+        self.reranks = []
 
     async def ask(self, body, *, budget_ms, trace=""):
         self.calls += 1
+        if isinstance(body, Rerank):
+            return await self.rerank(body)
         if self.fault == "down":
             raise Unavailable("the embedder is not there")
         if self.fault == "silent":
@@ -37,6 +46,17 @@ class ToyEmbedder:
         model = self.index.model_id + (1 if self.fault == "other model" else 0)
         rows = np.stack([embed(text) for text in body.texts]).astype("<f4")
         return Embeddings(model_id=model, sha256="", dim=DIM, vectors=rows.tobytes())
+
+    async def rerank(self, body):
+        self.reranks.append(body)
+        if self.fault == "late":
+            raise TimedOut("no answer within the budget")
+        if self.likes is None:
+            return Scores(values=())
+        if body.sha256 not in ("", self.reranker):
+            return Scores(values=(), sha256=self.reranker)
+        values = (sum(score for word, score in self.likes.items() if word in text) for text in body.passages)
+        return Scores(values=tuple(float(value) for value in values), sha256=self.reranker)
 
 
 class Desk:

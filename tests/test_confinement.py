@@ -443,3 +443,16 @@ def test_a_folder_planted_in_the_wiki_is_not_written_through(daemon: Daemon) -> 
     assert "precious" not in repr(asked(daemon, ReadPage(path="victim.md", place=where)))
     assert sorted(path.name for path in outside.iterdir()) == ["victim.md"]
     assert (outside / "victim.md").read_text() == "precious"
+
+
+@pytest.mark.process
+def test_an_export_brings_nothing_from_outside_of_the_wiki(daemon: Daemon, tmp_path: Path) -> None:
+    """Links to files and folders that were planted in the wiki are left out of an export."""
+    daemon.ask("writer", WritePage(path="notes/mine.md", body="# Mine", place=Place(project="kept")))
+    outside = daemon.folder / "outside"
+    (daemon.paths.wiki / "kept" / "leak.md").symlink_to(outside / "secret.md")
+    (daemon.paths.wiki / "kept" / "leak").symlink_to(outside)
+    daemon.cli("export", str(tmp_path / "out"))
+    texts = [path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert any("# Mine" in text for text in texts)
+    assert not any(SECRET in text for text in texts)

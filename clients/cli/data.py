@@ -129,7 +129,7 @@ def export(cli: Cli, folder: str) -> None:
     make_private(target)
     pages = lines = 0
     if cli.paths.wiki.is_dir():
-        shutil.copytree(cli.paths.wiki, target / "pages", ignore=shutil.ignore_patterns(".git", ".recalld-*"))
+        shutil.copytree(cli.paths.wiki, target / "pages", ignore=_not_exported)
         pages = sum(1 for _ in (target / "pages").rglob("*.md"))
     if cli.paths.journal.is_dir():
         make_private(target / "journal")
@@ -139,6 +139,15 @@ def export(cli: Cli, folder: str) -> None:
             (target / "journal" / source.name).write_bytes(whole)
             lines += whole.count(b"\n")
     click.echo(f"wrote {folder}: {pages} pages, {lines} journal lines", err=True)
+
+
+def _not_exported(folder: str, names: list[str]) -> set[str]:
+    """The repository, what is ours alone, and links: a link would bring in what is not of the wiki."""
+    return {
+        name
+        for name in names
+        if name == ".git" or name.startswith(".recalld-") or os.path.islink(os.path.join(folder, name))
+    }
 
 
 @click.command("reindex")

@@ -22,12 +22,14 @@ class Row(msgspec.Struct, frozen=True):
 
 
 DEGRADATION: tuple[Row, ...] = (
-    Row("embedder", "full text, entity and graph; passages wait for their vectors", 'degraded: ["vector"]'),
+    Row("embedder", "full text, entity and graph; passages wait for their vectors",
+        'degraded: ["vector"], and "reranker" where one is in use'),
     Row("watcher", "everything, on the last index; pages written by agents are still indexed", "stale_for_ms"),
     Row("writer", "all recall; hook events wait in the spool", "read_only: true; writes get a retryable error"),
     Row("query", "the bridge holds the call and reconnects, for about 2 s", 'then no hits, degraded: ["query"], what to do'),
     Row("supervisor", "its service starts everything again; bridges reconnect", "as for query"),
-    Row("everything", "`recalld ask` reads the database itself: full text, entity and graph", 'degraded: ["daemon", "vector"]'),
+    Row("everything", "an installed service is started by the first agent; `recalld ask` reads the database itself: full text, "
+        "entity and graph", 'degraded: ["daemon", "vector"]'),
 )  # fmt: skip
 
 

@@ -34,8 +34,8 @@ def rerank(cli: Cli, gold: str | None, as_json: bool) -> None:
     Ask every question of GOLD with and without the cross-encoder that `embedder.reranker` names in config.toml.
 
     It is used from then on if nDCG@10 is higher by more than chance (95 % interval), and not used otherwise. The outcome is
-    written to reranker.json in the data folder, for this very model; a running daemon takes it up. Remove the file to have
-    it off.
+    written to reranker.json in the data folder, for this very model; a running daemon takes it up. `rerank = 0` in
+    [recall.ranking] of config.toml keeps it off whatever was measured.
     """
     path, questions = measuring.read_gold(cli, gold)
     questions = [question for question in questions if question.support]

@@ -5,8 +5,10 @@ How long recalld is without one of its processes: the real daemon, killed and st
 
 restart.<actor>     kill -9 of the actor until its next generation does its work again: query has answered a recall, writer a
                     call, the watcher and the embedder are ready. Both answers were asked for while nobody was there.
-hung.<actor>        SIGSTOP until the next generation is ready, less the time after which a silent process counts as hung.
-                    The clock of that limit starts with the last beat, so that a figure may be below what the ladder takes.
+cpu.<actor>         what the new process has spent of a processor when that happens (Linux only, in steps of 10 ms): what is left
+                    of the time on a machine that does nothing else, and the figure to compare on one that does.
+hung                SIGSTOP of an actor until the next generation is ready, less the time after which a silent process counts
+                    as hung. The clock of that limit starts with the last beat, so that a figure may be below what the ladder takes.
 supervisor          kill -9 of the supervisor until no process of the daemon is left.
 yardstick           a bare interpreter that imports asyncio and ends, between the rounds: about 60 ms on an idle machine. When
                     it takes longer, something else is running, and the others take longer by as much.
@@ -64,6 +66,8 @@ def measure(rounds: int, hung_rounds: int, model: str) -> dict[str, list[float]]
             found.setdefault("yardstick", []).append(bare())
             for actor in ACTORS:
                 found.setdefault(f"restart.{actor}", []).append(killed(daemon, actor))
+                if (spent := cpu_ms(daemon.pids().get(actor, 0))) is not None:
+                    found.setdefault(f"cpu.{actor}", []).append(spent)
         for number in range(hung_rounds):
             if number % len(ACTORS) == 0:
                 settled(daemon)
@@ -85,6 +89,14 @@ def settled(daemon: Daemon, seconds: float = STABLE_S) -> None:
         return all(a.state == "RUNNING" and a.uptime_s > seconds for a in daemon.status().actors.values())
 
     until("all run", stable, 60.0)
+
+
+def cpu_ms(pid: int) -> float | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def bare() -> float:

@@ -8,7 +8,7 @@ restart.<actor>     kill -9 of the actor until its next generation does its work
 cpu.<actor>         what the new process has spent of a processor when that happens (Linux only, in steps of 10 ms): what is left
                     of the time on a machine that does nothing else, and the figure to compare on one that does.
 hung                SIGSTOP of an actor until the next generation is ready, less the time after which a silent process counts
-                    as hung. The clock of that limit starts with the last beat, so that a figure may be below what the ladder takes.
+                    as hung. The clock of that limit starts with the last beat: a figure may be below what the end takes.
 supervisor          kill -9 of the supervisor until no process of the daemon is left.
 yardstick           a bare interpreter that imports asyncio and ends, between the rounds: about 60 ms on an idle machine. When
                     it takes longer, something else is running, and the others take longer by as much.

@@ -6,9 +6,12 @@ The length is checked against the cap before anything is allocated, so a stray c
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
 
 from .envelope import BadFrame, Envelope, decode_envelope, encode
+
+if TYPE_CHECKING:
+    import asyncio
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 HEADER_BYTES = 4
@@ -46,14 +49,14 @@ async def read_body(reader: asyncio.StreamReader, cap: int = MAX_FRAME_BYTES) ->
     """The next frame's bytes, None at a clean end. Raises BadFrame for a wrong or torn frame; OSError passes."""
     try:
         header = await reader.readexactly(HEADER_BYTES)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
+    except EOFError as error:  # asyncio.IncompleteReadError, of which clients without asyncio know nothing
+        if getattr(error, "partial", b""):
             raise BadFrame("the connection ended inside a frame's header") from None
         return None
     length = body_length(header, cap)
     try:
         return await reader.readexactly(length)
-    except asyncio.IncompleteReadError:
+    except EOFError:
         raise BadFrame("the connection ended inside a frame") from None
 
 

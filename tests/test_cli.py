@@ -216,3 +216,12 @@ def test_a_change_that_a_variable_overrides_is_not_called_done(
     result = invoke(tmp_path / "d", "add", str(notes))
     assert result.exit_code == 1
     assert "RECALLD_VAULTS" in str(result.exception)
+
+
+def test_asking_imports_neither_an_event_loop_nor_rich() -> None:
+    """What ``recalld ask`` waits for before it can ask: each of these would cost it as much as its answer does."""
+    code = "import sys, recalld.clients.cli.main, recalld.clients.cli.ask; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"asyncio", "anyio", "rich", "textual", "numpy", "logging"} & set(loaded)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -9,7 +11,7 @@ import click
 from ...protocol import render
 from ...protocol.envelope import ProtocolError, Unavailable
 from ...protocol.messages.recall import STREAMS, Answer, Filters, Hit, Recall
-from .context import Cli, Failed, clean, console, json_option, print_json, working_folder
+from .context import Cli, Failed, clean, json_option, print_json, working_folder
 
 
 @click.command("ask")
@@ -114,49 +116,57 @@ def recall(cli: Cli, request: Recall) -> Answer:
 
 
 def show(answer: Answer, *, explain: bool) -> None:
-    """Print an answer for a person."""
-    out = console()
+    """Print an answer for a person. Without rich: importing it takes as long as the answer."""
+    out = _Page()
     if not answer.known:
-        out.print(f"[yellow]The notes do not seem to contain this.[/] {_escape(answer.note)}")
+        out.line(out.paint("The notes do not seem to contain this.", fg="yellow"), out.paint(answer.note))
         if answer.hits:
-            out.print("Nearest:")
+            out.line("Nearest:")
     elif answer.note:
-        out.print(f"[dim]{_escape(answer.note)}[/]")
+        out.line(out.paint(answer.note, dim=True))
     for number, hit in enumerate(answer.hits, 1):
         _show_hit(out, number, hit, explain)
     for event in answer.raw_events:
-        out.print(f"[dim]{event.at} {_escape(event.host)} {_escape(event.kind)}[/] {_escape(event.text[:300])}")
+        out.line(out.paint(f"{event.at} {event.host} {event.kind}", dim=True), out.paint(event.text[:300]))
     if answer.degraded:
-        out.print(f"[yellow]degraded: {_escape(', '.join(answer.degraded))}[/]")
-    out.print(f"[dim]{answer.took_ms:.0f} ms, confidence {answer.confidence:.2f}[/]")
+        out.line(out.paint(f"degraded: {', '.join(answer.degraded)}", fg="yellow"))
+    out.line(out.paint(f"{answer.took_ms:.0f} ms, confidence {answer.confidence:.2f}", dim=True))
 
 
-def _show_hit(out: Any, number: int, hit: Hit, explain: bool) -> None:
-    place = f"{hit.path}:{hit.lines[0]}-{hit.lines[1]}"
-    vault = f" [dim]in {_escape(hit.vault)}[/]" if hit.vault else ""
-    out.print(f"[bold]{number}. {_escape(hit.title)}[/]  [cyan]{_escape(place)}[/]{vault}")
+def _show_hit(out: _Page, number: int, hit: Hit, explain: bool) -> None:
+    vault = out.paint(f" in {hit.vault}", dim=True) if hit.vault else ""
+    place = out.paint(f"{hit.path}:{hit.lines[0]}-{hit.lines[1]}", fg="cyan")
+    out.line(out.paint(f"{number}. {hit.title}", bold=True), f" {place}{vault}")
     if hit.superseded_by is not None:
-        out.print(f"   [yellow]superseded by {_escape(hit.superseded_by.title)} ({_escape(hit.superseded_by.path)})[/]")
+        newer = hit.superseded_by
+        out.line("  ", out.paint(f"superseded by {newer.title} ({newer.path})", fg="yellow"))
     if hit.valid[0]:
-        out.print(f"   [dim]as it stood from {hit.valid[0]} to {hit.valid[1] or 'now'}[/]")
+        out.line("  ", out.paint(f"as it stood from {hit.valid[0]} to {hit.valid[1] or 'now'}", dim=True))
     for line in (hit.sentence or hit.passage).strip().splitlines()[:6]:
-        out.print(f"   {_escape(line)}")
+        out.line("  ", out.paint(line))
     if hit.why:
-        out.print(f"   [dim]because: {_escape(hit.why)}[/]")
+        out.line("  ", out.paint(f"because: {hit.why}", dim=True))
     if hit.also:
-        out.print(f"   [dim]the same in: {_escape(', '.join(hit.also))}[/]")
+        out.line("  ", out.paint(f"the same in: {', '.join(hit.also)}", dim=True))
     if explain:
         for name, stream in hit.streams.items():
-            detail = f"  {_escape(stream.detail)}" if stream.detail else ""
-            out.print(
-                f"   [dim]{name}: rank {stream.rank}, score {stream.score:.3f}, weight {stream.weight:.2f}{detail}[/]"
-            )
+            figures = f"rank {stream.rank}, score {stream.score:.3f}, weight {stream.weight:.2f}"
+            out.line("  ", out.paint(f"{name}: {figures}{f'  {stream.detail}' if stream.detail else ''}", dim=True))
         if hit.factors:
             factors = ", ".join(f"{name} {value:.2f}" for name, value in hit.factors.items())
-            out.print(f"   [dim]{factors} → {hit.score:.3f}[/]")
+            out.line("  ", out.paint(f"{factors} → {hit.score:.3f}", dim=True))
 
 
-def _escape(text: str) -> str:
-    from rich.markup import escape
+class _Page:
+    """Lines on stdout: in colour on a terminal unless NO_COLOR forbids it, plain elsewhere."""
 
-    return escape(clean(text))
+    def __init__(self) -> None:
+        self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    def paint(self, text: str, **style: Any) -> str:
+        """``text`` of notes or of ours, with nothing in it that a terminal would obey but ``style``."""
+        text = clean(text)
+        return click.style(text, **style) if self._colour and style else text
+
+    def line(self, *parts: str) -> None:
+        click.echo(" ".join(part for part in parts if part), color=self._colour)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from ...protocol.client import ask_sync
+from ...protocol.blocking import ask_sync
 from ...protocol.config import Config, ConfigError, load
 from ...protocol.envelope import Unavailable
 from ...protocol.messages import AnyReply

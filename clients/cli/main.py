@@ -5,7 +5,6 @@ prompt should not wait for code that it does not run.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -111,6 +110,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else " `recalld --help` lists them."
             raise click.UsageError(f"There is no command '{args[0]}'.{hint}", ctx)

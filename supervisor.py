@@ -103,7 +103,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._tell_config)
+        # A terminal that closes says so with SIGHUP; a service manager means: look at the configuration again.
+        loop.add_signal_handler(signal.SIGHUP, self._stop if _in_terminal() else self._tell_config)
         if self._while_stdin:
             loop.add_reader(0, self._heard_stdin)
         inherited = inherited_sockets()
@@ -260,6 +261,13 @@ class Supervisor:
         for child in self._children.values():
             child.tell(Pause(paused=request.paused))
         return Ok()
+
+
+def _in_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
 
 
 def lock(folder: Path, name: str) -> int:

@@ -176,3 +176,20 @@ def test_status_reports_generations_and_restarts() -> None:
         assert set(ACTORS) == set(status.actors)
         for actor in status.actors.values():
             assert (actor.generation, actor.restarts) == (1, 0)
+
+
+def test_a_terminal_that_closes_ends_a_foreground_daemon() -> None:
+    """SIGHUP stops what was started in a terminal; without one it means a changed configuration."""
+    with running(FAST) as daemon:
+        assert daemon.process is not None
+        daemon.process.send_signal(signal.SIGHUP)
+        assert daemon.status().actors["writer"].state == "RUNNING"
+        daemon.stop()
+        master, slave = os.openpty()
+        command = [sys.executable, "-P", "-m", "recalld.supervisor"]
+        daemon.process = subprocess.Popen(command, env=daemon.environ, stdin=slave, stderr=subprocess.DEVNULL)
+        os.close(slave)
+        until("it serves", lambda: (status := daemon.try_status()) is not None and status.actors["query"].pid > 0)
+        daemon.process.send_signal(signal.SIGHUP)
+        assert 0 == daemon.process.wait(30)
+        os.close(master)

@@ -191,5 +191,5 @@ def test_a_terminal_that_closes_ends_a_foreground_daemon() -> None:
         os.close(slave)
         until("it serves", lambda: (status := daemon.try_status()) is not None and status.actors["query"].pid > 0)
         daemon.process.send_signal(signal.SIGHUP)
-        assert 0 == daemon.process.wait(30)
+        assert daemon.process.wait(30) == 0
         os.close(master)

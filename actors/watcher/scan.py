@@ -240,11 +240,11 @@ class Scanner:
 
         Raises FileNotFoundError when it is gone, Unreadable when it is there and cannot be read.
         """
-        place = self._place(path)
+        below = os.path.relpath(self._place(path), self.root) if self._names else path
         try:
-            fd = inside.open_file(self.root, os.path.relpath(place, self.root), links=True)
+            fd = inside.open_file(self.root, below, links=True)
         except (FileNotFoundError, NotADirectoryError):
-            raise FileNotFoundError(place) from None
+            raise FileNotFoundError(path) from None
         except OSError as error:
             raise Unreadable(_why(error)) from None
         try:
@@ -260,7 +260,7 @@ class Scanner:
             raise Unreadable("not a regular file")
         for _ in range(3):
             os.lseek(fd, 0, os.SEEK_SET)
-            raw = b"".join(_pieces(fd, self._max_bytes + 1))
+            raw = b"".join(_pieces(fd, self._max_bytes + 1, before.st_size))
             after = os.fstat(fd)
             if len(raw) > self._max_bytes:
                 raise Unreadable(f"larger than {self._max_bytes} bytes (watcher.max_bytes)")
@@ -290,11 +290,14 @@ def stat_of(info: os.stat_result) -> FileStat:
     return FileStat(info.st_dev & (2**63 - 1), info.st_ino & (2**63 - 1), info.st_size, info.st_mtime_ns)
 
 
-def _pieces(fd: int, limit: int) -> Iterator[bytes]:
+def _pieces(fd: int, limit: int, size: int) -> Iterator[bytes]:
+    """What is in a file, at most ``limit`` bytes. ``size``, as it was said to be, is enough: a stat afterwards tells."""
     left = limit
     while left > 0 and (piece := os.read(fd, min(left, 1 << 20))):
         left -= len(piece)
         yield piece
+        if limit - left == size:
+            break
 
 
 def _patterns(places: Iterable[str]) -> list[str]:

@@ -241,7 +241,22 @@ def test_a_note_that_instructs_is_a_passage_with_its_source(daemon: Daemon) -> N
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["brackets", "one-word", "one-line", "combining", "json", "keys", "sentences", "bidi"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "brackets",
+        "one-word",
+        "one-line",
+        "combining",
+        "json",
+        "colons",
+        "hashtags",
+        "names",
+        "keys",
+        "sentences",
+        "bidi",
+    ],
+)
 def test_hostile_questions_are_answered(daemon: Daemon, name: str) -> None:
     """A question of 200,000 hostile characters has an answer, and the next question too."""
     question = hostile.BAIT[name]()[:200_000]

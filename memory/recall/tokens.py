@@ -20,6 +20,8 @@ from .stopwords import LISTS
 
 MAX_TERMS = 64
 """A pasted page is a question too; the first words of it decide, and each term costs one FTS query."""
+MAX_PHRASE = 32
+"""Parts of one word that make its phrase: no name has more, and one of thousands takes longer than anybody waits."""
 MAX_STEM_BYTES = 64
 """FTS5's porter leaves longer tokens as they are (FTS5_PORTER_MAX_TOKEN)."""
 # FTS5 has the two rules that Porter added later (-bli, -logi); Snowball's "porter" has not. Both want a stem with a
@@ -168,9 +170,8 @@ def _spaced_terms(word: str) -> list[Term]:
         tokens = [token for token in tokens if token not in _CLITICS] or tokens
     if len(tokens) == 1:
         return [_word(tokens[0])]
-    phrase = Term(
-        text=" ".join(tokens), fts=f'"{" ".join(tokens)}"', stems=tuple(stem(t) for t in tokens), kind="phrase"
-    )
+    whole = " ".join(tokens[:MAX_PHRASE])
+    phrase = Term(text=whole, fts=f'"{whole}"', stems=tuple(stem(t) for t in tokens[:MAX_PHRASE]), kind="phrase")
     return [phrase, *(_word(token) for token in tokens if len(token) > 2 or (len(token) == 2 and token.isdigit()))]
 
 

@@ -97,4 +97,8 @@ def test_without_a_reranker_there_is_nothing_to_measure(tmp_path: Path) -> None:
         refused = daemon.cli("eval", "rerank", questions, check=False)
         assert refused.returncode != 0
         assert f"{tmp_path}/none cannot be loaded" in refused.stderr
-    assert not (daemon.paths.data / "reranker.json").exists()
+        assert not (daemon.paths.data / "reranker.json").exists()
+        one = np.ones(4, np.float32)
+        write_cross_encoder(tmp_path / "none", {"zorp": one})
+        # What is missing is put in place: the next try loads it, without a restart.
+        assert "off now" in daemon.cli("eval", "rerank", questions).stdout

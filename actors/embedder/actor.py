@@ -141,12 +141,15 @@ class Embedder:
         )
 
     async def configure(self, config: Config) -> None:
-        """Take up another model, sentences on or off, another reranker; threads and batch size wait for a restart."""
+        """
+        Take up another model, sentences on or off, another reranker, or the same once more if it could not be loaded.
+        Threads and batch size wait for a restart.
+        """
         before, after = self._bulk.settings, config.embedder
         self._bulk.settings = after
         if after.model != before.model:
             self._desk.insist(after.model)
-        if after.reranker != before.reranker:
+        if after.reranker != before.reranker or self._desk.reranker_problem:
             await self._desk.rerank_with(after.reranker)
 
     async def pause(self, paused: bool) -> None:

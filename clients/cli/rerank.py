@@ -21,6 +21,8 @@ from . import measuring
 from .context import Cli, Failed, json_option, print_json
 
 POLL_S = 0.1
+TELL_S = 2.0
+"""After a reload, a problem may for so long be that of the time before it."""
 LOAD_S = 60.0
 """How long a cross-encoder may take to load; one of 500 MB takes some seconds."""
 
@@ -89,7 +91,7 @@ def _loaded(cli: Cli, folder: str) -> ModelInfo:
     """Have the daemon load the cross-encoder in ``folder``, and what it then says of it. Raises Failed."""
     measuring.reload(cli)
     path = str(Path(folder).expanduser())
-    deadline = time.monotonic() + LOAD_S
+    deadline, told = time.monotonic() + LOAD_S, time.monotonic() + TELL_S
     problem = "it is not loaded in time; `recalld logs embedder` may say why"
     while time.monotonic() < deadline:
         with contextlib.suppress(Unavailable, TimedOut):  # it may be on its way up
@@ -97,7 +99,7 @@ def _loaded(cli: Cli, folder: str) -> ModelInfo:
             assert isinstance(info, ModelInfo)
             if info.reranker == folder and info.reranker_sha256:
                 return info
-            if path in info.reranker_problem:
+            if path in info.reranker_problem and time.monotonic() > told:
                 problem = info.reranker_problem
                 break
         time.sleep(POLL_S)

@@ -32,10 +32,12 @@ from suite import Asker, daemon, note_id, questions
 FALSE_ABSTAIN = {"named": 0.05, "unnamed": 0.015}
 """Shares of answerable generated questions that the model may turn away."""
 GRID: dict[str, tuple[float, ...]] = {
-    "dense_note": (0.3, 0.9), "dense_chunk": (0.0, 0.4), "dense_floor": (0.0, 0.2), "text_weight": (0.25, 1.0),
+    "dense_note": (0.3, 0.9), "dense_chunk": (0.0, 0.4), "dense_floor": (0.0, 0.2), "dense_common": (0.0, 0.4, 1.0),
+    "text_weight": (0.25, 1.0),
     "text_b": (0.2, 0.6), "text_chunk_share": (0.0, 0.6), "text_framing": (0.15, 0.6, 1.0), "text_gate": (0.25, 0.45),
     "entity_weight": (0.1, 0.6), "kind_weight": (0.0, 0.1, 0.4), "graph_weight": (0.0,), "graph_seeds": (1, 5),
     "graph_decay": (0.8, 1.0), "graph_own": (0.1, 0.5), "graph_in": (0.0, 0.6), "graph_degree": (0.5,),
+    "graph_second": (0.5, 0.9),
     "graph_kind": (0.0, 0.3, 1.0), "authority_strength": (0.0, 0.3, 1.0), "period_weight": (0.0, 0.6),
 }  # fmt: skip
 

@@ -144,6 +144,7 @@ class _World:
         self.degree = {person: random_.choice(DEGREES) for person in self.people}
         self.hired = {person: random_.randint(2009, 2024) for person in self.people}
         self.owner = {service: random_.choice(self.people) for service in self.services}
+        self.backups: dict[str, list[str]] = {}
         self.changed: list[tuple[str, str, str, str, str]] = []
 
     def note(self, name: str, title: str, kind: str, date: str, body: str, extra: str = "") -> None:
@@ -195,10 +196,9 @@ class _World:
             )
             self.note(f"svc-{slug(service)}", service, "service", "2023-05-01", body)
         for store in STORES:
-            body = (
-                f"{store} was written in {self.store_language[store]}.{self.filler()} Backups of {store} run every "
-                f"{self.random.choice(('night', 'hour', 'Sunday', 'six hours'))}."
-            )
+            filler, every = self.filler(), self.random.choice(("night", "hour", "Sunday", "six hours"))
+            body = f"{store} was written in {self.store_language[store]}.{filler} Backups of {store} run every {every}."
+            self.backups[store] = [every]
             self.note(f"store-{slug(store)}", store, "store", "2021-08-01", body)
 
     def decision_notes(self) -> None:
@@ -316,6 +316,45 @@ class _World:
                 f"What is the rate limit of {service}?", f"What is the current hosting budget of {service}?",
                 f"Which certificate authority does {service} trust?", f"How many lines of code has {service}?",
                 f"Who wrote the first version of {service}?",
+            )), [], [])  # fmt: skip
+        self.ask_more()
+
+    def ask_more(self) -> None:
+        """Facts of other kinds, and more kinds of facts that nobody wrote down: what is known must not be told by its words."""
+        ask, pick = self.made.ask, self.random.sample
+        for number, office in enumerate(OFFICES):
+            note = f"office-{slug(office)}"
+            ask("fact", self.either(f"How many people can work in {office}?", f"How many seats are there at {office}?"),
+                [str(20 + 7 * number)], [note])  # fmt: skip
+            ask("fact", self.either(f"When was {office} opened?", f"Opening year of {office}?"),
+                [str(1999 + 3 * number)], [note])  # fmt: skip
+            ask("absent_attribute", self.random.choice((
+                f"What rent is paid for {office}?", f"Who cleans {office}?", f"Is there a canteen at {office}?",
+                f"Which bus goes to {office}?", f"What is the wifi password at {office}?", f"On what floor is {office}?",
+            )), [], [])  # fmt: skip
+        for store in STORES:
+            ask("fact", self.either(f"How often is {store} backed up?", f"When do the backups of {store} run?"),
+                self.backups[store], [f"store-{slug(store)}"])  # fmt: skip
+            ask("absent_attribute", self.random.choice((
+                f"How many terabytes does {store} hold?", f"Which encryption does {store} use?",
+                f"Who designed the schema of {store}?", f"What was the last outage of {store}?",
+                f"Which vendor sells {store}?", f"How many replicas has {store}?",
+            )), [], [])  # fmt: skip
+        for person in pick(self.people, 12):
+            who, squad = f"who-{slug(person)}", self.squad_of[person]
+            ask("fact", self.either(f"Which squad is {person} in?", f"{person}: what squad?"), [squad], [who])
+            ask("absent_attribute", self.random.choice((
+                f"What is {person}'s home address?", f"How tall is {person}?", f"When is {person}'s birthday?",
+                f"Which car does {person} drive?", f"What did {person} say about the merger?",
+                f"Whom did {person} marry?", f"Which languages does {person} speak?", f"Where was {person} born?",
+            )), [], [])  # fmt: skip
+        for squad in SQUADS:
+            note = f"squad-{slug(squad)}"
+            ask("fact", self.either(f"Whom does the {squad} squad report to?", f"Who is the boss of the {squad} squad?"),
+                [self.lead[squad]], [note])  # fmt: skip
+            ask("absent_attribute", self.random.choice((
+                f"What is the annual goal of the {squad} squad?", f"When does the {squad} squad hold its retrospective?",
+                f"What is the mascot of the {squad} squad?", f"How much may the {squad} squad spend on travel?",
             )), [], [])  # fmt: skip
 
     def either(self, *options: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
-from harness import Daemon, running
+from harness import Daemon, running, until
 from recalld.clients.cli.ab import ARMS, difference, summary
+from recalld.memory.recall.params import Model
+from recalld.protocol.messages.control import Reload
 from recalld.protocol.messages.recall import Answer, Hit
 
 pytestmark = [pytest.mark.process, pytest.mark.model, pytest.mark.slow]
@@ -78,6 +81,35 @@ def test_gold_run_ablate_calibrate_ab() -> None:
         assert set(compared["arms"]) == set(ARMS)
         daemon.cli("ab", "--prefer", "fused+graph")
         assert json.loads(daemon.cli("ab", "--json").stdout)["winner"] == "fused+graph"
+
+
+def test_a_calibration_is_taken_up_by_a_running_daemon() -> None:
+    """On Reload the daemon reads calibration.json: the same question gets the confidence of that model, and when the file is
+    gone, of the packaged one; a file that cannot be read changes nothing but the log."""
+    question = "which workshop rebuilt the clutch of model 12"
+    never = Model(named={"bias": -20.0}, unnamed={"bias": -20.0}, provenance="a test")
+    with running() as daemon:
+        fill(daemon)
+        daemon.settle(vectors=True)
+        before = daemon.recall(question)
+        assert before.known
+        target = daemon.paths.data / "calibration.json"
+
+        def confidence_is(wanted: float) -> None:
+            daemon.ask("control", Reload())
+            until("the model is taken up", lambda: abs(daemon.recall(question).confidence - wanted) < 1e-6 or None)
+
+        target.write_bytes(msgspec.json.encode(never))
+        confidence_is(0.0)
+        after = daemon.recall(question)
+        assert not after.known
+        assert [found.path for found in after.hits] == [found.path for found in before.hits]
+        target.write_text("{", encoding="utf-8")
+        confidence_is(before.confidence)
+        target.write_bytes(msgspec.json.encode(never))
+        confidence_is(0.0)
+        target.unlink()
+        confidence_is(before.confidence)
 
 
 def hit(path: str) -> Hit:

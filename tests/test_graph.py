@@ -57,3 +57,26 @@ def test_a_vote_never_exceeds_its_seed() -> None:
     notes = world(card(1, "a"), card(2, "b"), links=[(1, 2)])
     votes = graph.votes(analyse("x", notes, TODAY), {1: 0.8}, {2: 0.9}, notes, Params())
     assert votes[2].score < 0.8
+
+
+def test_votes_fade_with_each_link() -> None:
+    """With ``graph_second`` a neighbour passes part of its vote on: less with each link, never back, and the path says so."""
+    notes = world(*(card(n, f"n{n}") for n in range(1, 10)), links=[(1, 7), (7, 8), (8, 9)])
+    cosines = {1: 0.7, 2: 0.4, 3: 0.39, 4: 0.38, 7: 0.12, 8: 0.11, 9: 0.1}
+    assert ranked("x", notes, None, cosines, k=9).candidates[-2].link_path == ()
+    further = ranked("x", notes, None, cosines, k=9, params=msgspec.structs.replace(Params(), graph_second=0.8))
+    found = {candidate.note_id: candidate for candidate in further.candidates}
+    assert found[7].link_path == (1, 7)
+    assert found[8].link_path == (1, 7, 8)
+    assert found[9].link_path == ()
+    assert found[1].score > found[7].score > found[8].score > found[9].score
+    assert "linked from “n7”" in found[8].why
+
+
+def test_votes_fade_with_degree() -> None:
+    """With ``graph_degree`` a seed with many links gives each of them less; a few links cost nothing."""
+    notes = world(*(card(n, f"n{n}") for n in range(1, 40)), links=[(1, n) for n in range(2, 34)] + [(34, 35)])
+    params = msgspec.structs.replace(Params(), graph_degree=0.5)
+    own = dict.fromkeys(range(1, 40), 0.2)
+    votes = graph.votes(analyse("x", notes, TODAY), {1: 1.0, 34: 1.0}, own, notes, params)
+    assert votes[2].score * 2 == votes[35].score

@@ -8,7 +8,7 @@ well each fits the question itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -25,6 +25,8 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     kind: str
     forward: bool
+    via: int = 0
+    """The note between, for a vote of two links; ``kind`` and ``forward`` are those of the last one."""
 
 
 Neighbours = dict[int, tuple[float, Edge, bool]]
@@ -45,26 +47,66 @@ def votes(
     ``own`` is how well each neighbour fits by itself, on any scale; it is compared among the neighbours of one seed.
     ``near`` has the ``neighbours`` of the seeds, where the caller has looked at them already.
     """
-    seeds = order(scores)[: int(params.graph_seeds)]
     found: dict[int, Vote] = {}
-    for seed in seeds:
+    for seed in order(scores)[: int(params.graph_seeds)]:
         edges = neighbours(seed, catalog, params) if near is None else near[seed]
-        if not edges:
-            continue
-        fits = [own.get(note, 0.0) for note in edges]
-        low, high = min(fits), max(fits)
-        spread = (high - low) or 1.0
-        crowd = max(1.0, len(edges) / max(1.0, params.graph_degree_free)) ** params.graph_degree
-        for (note, (weight, edge, forward)), fit in zip(edges.items(), fits, strict=True):
-            kind = catalog.cards[note].kind if question.kinds else ""
-            lift = 1.0 + (params.graph_kind if kind and kind in question.kinds else 0.0)
-            vote = scores[seed] * params.graph_decay * weight / crowd
-            vote *= (1.0 - params.graph_own) + params.graph_own * (fit - low) / spread
-            # Where no kind is asked for, there is nothing that a neighbour lacks.
-            vote *= lift / (1.0 + params.graph_kind) if question.kinds else 1.0
-            if note not in found or vote > found[note].score:
-                found[note] = Vote(score=vote, seed=seed, kind=edge.kind, forward=forward)
+        for note, vote in _shares(question, seed, scores[seed] * params.graph_decay, edges, own, catalog, params):
+            if note not in found or vote.score > found[note].score:
+                found[note] = vote
     return found
+
+
+def carriers(first: Mapping[int, Vote], seeds: Collection[int], params: Params) -> list[int]:
+    """The notes that pass their votes on: of those with the largest votes as many as there are seeds, no seed."""
+    if not params.graph_second:
+        return []
+    return order({note: vote.score for note, vote in first.items() if note not in seeds})[: int(params.graph_seeds)]
+
+
+def second(
+    question: Question,
+    first: Mapping[int, Vote],
+    own: Mapping[int, float],
+    catalog: Catalog,
+    params: Params,
+    near: Mapping[int, Neighbours],
+) -> dict[int, Vote]:
+    """
+    ``first`` with the votes of a second link: each note of ``near`` passes ``graph_second`` of its vote on, as a seed does of
+    its score. A vote never comes back to its seed.
+    """
+    found = dict(first)
+    for via, edges in near.items():
+        passed = first[via]
+        share = passed.score * params.graph_decay * params.graph_second
+        for note, vote in _shares(question, passed.seed, share, edges, own, catalog, params):
+            if note != passed.seed and (note not in found or vote.score > found[note].score):
+                found[note] = msgspec.structs.replace(vote, via=via)
+    return found
+
+
+def _shares(
+    question: Question,
+    seed: int,
+    share: float,
+    edges: Neighbours,
+    own: Mapping[int, float],
+    catalog: Catalog,
+    params: Params,
+) -> Iterator[tuple[int, Vote]]:
+    """What each neighbour gets of ``share``."""
+    fits = [own.get(note, 0.0) for note in edges]
+    low, high = min(fits, default=0.0), max(fits, default=0.0)
+    spread = (high - low) or 1.0
+    crowd = max(1.0, len(edges) / max(1.0, params.graph_degree_free)) ** params.graph_degree
+    for (note, (weight, edge, forward)), fit in zip(edges.items(), fits, strict=True):
+        kind = catalog.cards[note].kind if question.kinds else ""
+        lift = 1.0 + (params.graph_kind if kind and kind in question.kinds else 0.0)
+        vote = share * weight / crowd
+        vote *= (1.0 - params.graph_own) + params.graph_own * (fit - low) / spread
+        # Where no kind is asked for, there is nothing that a neighbour lacks.
+        vote *= lift / (1.0 + params.graph_kind) if question.kinds else 1.0
+        yield note, Vote(score=vote, seed=seed, kind=edge.kind, forward=forward)
 
 
 def neighbours(seed: int, catalog: Catalog, params: Params) -> Neighbours:

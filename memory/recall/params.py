@@ -85,6 +85,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     graph_degree: Weight = 0.0
     """Exponent on the number of out-links of the seed, beyond ``graph_degree_free``."""
     graph_degree_free: Weight = 8.0
+    graph_second: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Share of its vote that a neighbour passes on along its own links; 0 = votes end after one link."""
     graph_kind: Weight = 0.6
     """Bonus for a neighbour whose kind the question mentions ("which *tool* …")."""
 

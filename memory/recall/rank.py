@@ -125,17 +125,28 @@ def _votes(
     text_scores: Mapping[int, float],
 ) -> dict[int, Vote]:
     """Votes, after the neighbours of the seeds have been scored like any other candidate."""
+
+    def look_around(notes: Collection[int]) -> dict[int, graph.Neighbours]:
+        near = {note: graph.neighbours(note, catalog, params) for note in notes}
+        fresh = {note for found in near.values() for note in found if note not in base}
+        more = dense.read(evidence, fresh, params)
+        similar.score.update(more.score)
+        similar.cosine.update(more.cosine)
+        similar.match.update(more.match)
+        added = fusion.fuse(weight, _only(text_scores, fresh), {}, more.score)
+        _kinds_asked_for(added, question, catalog, params)
+        base.update(added)
+        return near
+
     seeds = fusion.order(base)[: int(params.graph_seeds)]
-    near = {seed: graph.neighbours(seed, catalog, params) for seed in seeds}
-    fresh = {note for seed in seeds for note in near[seed] if note not in base}
-    more = dense.read(evidence, fresh, params)
-    similar.score.update(more.score)
-    similar.cosine.update(more.cosine)
-    similar.match.update(more.match)
-    added = fusion.fuse(weight, _only(text_scores, fresh), {}, more.score)
-    _kinds_asked_for(added, question, catalog, params)
-    base.update(added)
-    return graph.votes(question, {seed: base[seed] for seed in seeds}, base, catalog, params, near)
+    near = look_around(seeds)
+    votes = graph.votes(question, {seed: base[seed] for seed in seeds}, base, catalog, params, near)
+    carriers = graph.carriers(votes, seeds, params)
+    return graph.second(question, votes, base, catalog, params, look_around(carriers)) if carriers else votes
+
+
+def _path(note: int, vote: Vote) -> tuple[int, ...]:
+    return (vote.seed, vote.via, note) if vote.via else (vote.seed, note)
 
 
 def _kinds_asked_for(scores: dict[int, float], question: Question, catalog: Catalog, params: Params) -> None:
@@ -245,7 +256,7 @@ class _Book:
             char_to=span[1],
             streams=streams,
             factors={"fused": round(fused, 4), **{name: round(value, 4) for name, value in factors.items()}},
-            link_path=(vote.seed, note) if vote is not None and brought else (),
+            link_path=_path(note, vote) if vote is not None and brought else (),
             superseded_by=replaced_by,
             why=self._why(card, streams, vote if brought else None, factors, replaced_by),
         )
@@ -290,7 +301,7 @@ class _Book:
         return found
 
     def _link(self, note: int, vote: Vote) -> str:
-        seed = self.catalog.cards[vote.seed].title
+        seed = self.catalog.cards[vote.via or vote.seed].title
         here = self.catalog.cards[note].title
         return f"{seed} -{vote.kind}-> {here}" if vote.forward else f"{here} -{vote.kind}-> {seed}"
 
@@ -304,8 +315,8 @@ class _Book:
     ) -> str:
         parts = []
         if vote is not None:
-            parts.append(f"linked from “{self.catalog.cards[vote.seed].title}”" if vote.forward
-                         else f"links to “{self.catalog.cards[vote.seed].title}”")  # fmt: skip
+            other = self.catalog.cards[vote.via or vote.seed].title
+            parts.append(f"linked from “{other}”" if vote.forward else f"links to “{other}”")
         if "entity" in streams:
             parts.append(f"named: {streams['entity'].detail}")
         if "text" in streams and streams["text"].weight > 0:

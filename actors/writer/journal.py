@@ -39,7 +39,7 @@ ROTATE_BYTES = 32 * 1024 * 1024
 """A file of this size is scanned in well under a second when it is opened after a crash."""
 QUICK_S = 0.001
 """A write and fsync that took less may be done on the event loop: handing it to the thread and back costs as much."""
-QUICK_RUN = 16
+QUICK_RUN = 8
 """So many in a row must have been quick; one that was not is reason to leave it to the thread again."""
 RETRY_AFTER_MS = 1000
 CLOSE_S = 5.0

@@ -60,7 +60,7 @@ class _Entry(msgspec.Struct, frozen=True):
     path_key: str
     names: tuple[tuple[str, str], ...]
     """(index name, key) under which the note is filed."""
-    exact: frozenset[str]
+    exact: tuple[str, ...]
 
 
 class Resolver:
@@ -73,7 +73,8 @@ class Resolver:
     def __init__(self, cards: Iterable[Card] = ()) -> None:
         self._entries: dict[int, _Entry] = {}
         # (index name, vault id, key) -> ids; index names: path, stem, title, alias
-        self._index: dict[tuple[str, int, str], set[int]] = {}
+        self._index: dict[tuple[str, int, str], int | set[int]] = {}
+        """One id as it is: nearly every name is one note's, and a set of one takes 216 bytes."""
         self._vaults: dict[int, int] = {}  # vault id -> how many notes
         for card in cards:
             self.add(card)
@@ -90,12 +91,16 @@ class Resolver:
         path = without_suffix(card.path)
         names = [("path", key(path)), ("stem", key(path.rpartition("/")[2])), ("title", key(card.title))]
         names += [("alias", key(alias)) for alias in card.aliases]
-        exact = frozenset(_nfc(name) for name in (path, path.rpartition("/")[2], card.title, *card.aliases))
+        exact = tuple({_nfc(name) for name in (path, path.rpartition("/")[2], card.title, *card.aliases)})
         entry = _Entry(card.vault_id, card.path, names[0][1], tuple(dict.fromkeys(names)), exact)
         self._entries[card.id] = entry
         self._vaults[card.vault_id] = self._vaults.get(card.vault_id, 0) + 1
         for index, name in entry.names:
-            self._index.setdefault((index, card.vault_id, name), set()).add(card.id)
+            filed = self._index.setdefault((index, card.vault_id, name), card.id)
+            if isinstance(filed, set):
+                filed.add(card.id)
+            elif filed != card.id:
+                self._index[index, card.vault_id, name] = {filed, card.id}
 
     def remove(self, note_id: int) -> None:
         """Forget a note; unknown ids are fine."""
@@ -104,8 +109,9 @@ class Resolver:
             return
         for index, name in entry.names:
             filed = self._index[index, entry.vault_id, name]
-            filed.discard(note_id)
-            if not filed:
+            if isinstance(filed, set):
+                filed.discard(note_id)
+            if not isinstance(filed, set) or not filed:
                 del self._index[index, entry.vault_id, name]
         self._vaults[entry.vault_id] -= 1
         if not self._vaults[entry.vault_id]:
@@ -155,20 +161,22 @@ class Resolver:
         path = without_suffix(place)
         if "/" in path or path in ("", ".", ".."):
             path = posixpath.normpath(path.lstrip("/"))
-        return self._index.get(("path", vault_id, key(path)), set())
+        return self._filed("path", vault_id, key(path))
 
     def _by_name(self, vault_id: int, target: str) -> set[int]:
         """Notes by the end of their path, else by title, else by alias."""
         wanted = key(target.strip("/"))
         stem = wanted.rpartition("/")[2]
-        found = self._index.get(("stem", vault_id, stem), set())
+        found = self._filed("stem", vault_id, stem)
         if "/" in wanted:
             found = {each for each in found if f"/{self._entries[each].path_key}".endswith(f"/{wanted}")}
-        return (
-            found
-            or self._index.get(("title", vault_id, wanted), set())
-            or self._index.get(("alias", vault_id, wanted), set())
-        )
+        return found or self._filed("title", vault_id, wanted) or self._filed("alias", vault_id, wanted)
+
+    def _filed(self, index: str, vault_id: int, name: str) -> set[int]:
+        filed = self._index.get((index, vault_id, name))
+        if filed is None:
+            return set()
+        return filed if isinstance(filed, set) else {filed}
 
     def _answer(self, found: set[int], wanted: str) -> Answer:
         if not found:

@@ -17,8 +17,9 @@ class Notes:
 
     def __init__(self, cards: Iterable[NoteCard] = (), edges: Iterable[Edge] = ()) -> None:
         self.cards: dict[int, NoteCard] = {}
-        self.titles: dict[str, set[int]] = {}
-        self.mentions: dict[str, set[int]] = {}
+        self.titles: dict[str, Collection[int]] = {}
+        """A tuple for the one note that most names have, a set for several: a set of one takes four times as much."""
+        self.mentions: dict[str, Collection[int]] = {}
         self.kinds: dict[str, int] = {}
         self._out: dict[int, tuple[Edge, ...]] = {}
         self._in: dict[int, dict[Edge, None]] = {}
@@ -41,10 +42,8 @@ class Notes:
         """Add a note, or replace what is known of it; its links stay."""
         self._forget(card.id)
         self.cards[card.id] = card
-        for name in titles_of(card):
-            self.titles.setdefault(name, set()).add(card.id)
-        for name in mentions_of(card):
-            self.mentions.setdefault(name, set()).add(card.id)
+        _add(self.titles, titles_of(card), card.id)
+        _add(self.mentions, mentions_of(card), card.id)
         if card.kind:
             self.kinds[card.kind] = self.kinds.get(card.kind, 0) + 1
         self._words += card.words
@@ -109,10 +108,21 @@ class Notes:
         self._words -= card.words
 
 
-def _remove(index: dict[str, set[int]], names: Iterable[str], note_id: int) -> None:
+def _add(index: dict[str, Collection[int]], names: Iterable[str], note_id: int) -> None:
+    for name in names:
+        ids = index.setdefault(name, (note_id,))
+        if isinstance(ids, set):
+            ids.add(note_id)
+        elif note_id not in ids:
+            index[name] = {*ids, note_id}
+
+
+def _remove(index: dict[str, Collection[int]], names: Iterable[str], note_id: int) -> None:
     for name in names:
         ids = index.get(name)
-        if ids is not None:
+        if isinstance(ids, set):
             ids.discard(note_id)
             if not ids:
                 del index[name]
+        elif ids is not None and note_id in ids:
+            del index[name]

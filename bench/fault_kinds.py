@@ -143,14 +143,19 @@ def wiki_damaged(run: Run) -> None:
 
 
 def vault_away(run: Run) -> None:
-    """The vault is renamed away (an unmounted disk) for two sweeps, and comes back."""
-    away = run.daemon.folder / "away"
-    os.rename(run.daemon.vault, away)
+    """The vault is gone (an unmounted disk) for two sweeps, and comes back. Nothing can be edited meanwhile."""
+    vault, away = run.daemon.vault, run.daemon.folder / "away"
+    os.rename(vault, away)
+    while True:
+        try:
+            vault.touch(exist_ok=False)  # where a file is, the load's edits cannot make the folder anew
+            break
+        except FileExistsError:
+            shutil.copytree(vault, away, dirs_exist_ok=True)
+            shutil.rmtree(vault, ignore_errors=True)
     time.sleep(12)
-    if run.daemon.vault.exists():  # the load's edits make the folder anew
-        shutil.copytree(run.daemon.vault, away, dirs_exist_ok=True)
-        shutil.rmtree(run.daemon.vault)
-    os.rename(away, run.daemon.vault)
+    vault.unlink()
+    os.rename(away, vault)
     time.sleep(6)
 
 

@@ -31,7 +31,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The best passage."""
     dense_sentence: Weight = 0.5
     """The best sentence."""
-    dense_common: Weight = 0.8
+    dense_common: Weight = 0.6
     """Share of what all passages have in common (their mean vector) that is taken off the question before it is compared
     with sentences: what they all say tells none from the others. fitted: plateau 0.5-1.0."""
     dense_floor: Weight = 0.05

@@ -75,7 +75,11 @@ def descriptors(daemon: Daemon) -> dict[str, int]:
 def connected(daemon: Daemon, name: str, timeout_s: float = 20.0) -> socket.socket:
     one = socket.socket(socket.AF_UNIX)
     one.settimeout(timeout_s)
-    one.connect(os.fspath(daemon.paths.socket(name)))
+    try:
+        one.connect(os.fspath(daemon.paths.socket(name)))
+    except OSError:
+        one.close()
+        raise
     return one
 
 

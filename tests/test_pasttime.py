@@ -140,7 +140,7 @@ def test_commits_of_what_is_indexed_already_add_nothing(fresh) -> None:
     vault.commit(JAN, {"a.md": "one"})
     daemon.start().settle()
     vault.write({"a.md": "two"})
-    until("the edit", lambda: daemon.finds("two", "a.md"))
+    until("the edit", lambda: daemon.finds("two", "a.md", streams=("text",)))
     before = versions(daemon)
     assert len(before) == 2
     vault.commit("2026-01-01", {})

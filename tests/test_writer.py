@@ -186,6 +186,14 @@ async def test_vectors_must_fit_the_model(short_tmp: Path) -> None:
             await stand.ask(StoreVectors(model_id=model, chunks=embedded(claimed, b"12")))
 
 
+@pytest.mark.parametrize("dim", [0, -1, 10**11])
+async def test_a_model_of_an_impossible_width_is_refused(short_tmp: Path, dim: int) -> None:
+    """Readers make tables of a model's width: one that no memory holds must not get into the index."""
+    async with writer_at(short_tmp) as stand:
+        with pytest.raises(Invalid, match="dimensions"):
+            await stand.ask(UseModel(name="wide", sha256="0" * 64, dim=dim))
+
+
 async def test_deleted_text_is_not_in_the_file_after_compact(short_tmp: Path) -> None:
     """A dropped note leaves recall at once and stays for `as_of`; after `compact` no byte of it is left."""
     async with writer_at(short_tmp) as stand:

@@ -96,7 +96,7 @@ class Live:
                 await self.reader.run(self._step, LOAD_BUDGET_MS)
             except NoIndex as error:
                 self._forget(str(error))
-            except (sqlite3.Error, ValueError) as error:
+            except (sqlite3.Error, ValueError, MemoryError) as error:
                 # Rows that cannot be understood: an index of another version, or a damaged one.
                 log.exception("the index cannot be loaded")
                 self._forget(f"the index cannot be read: {error}")

@@ -27,6 +27,8 @@ from .common import next_revision, random_id, revision_of
 
 MAX_TRIES = 3
 MAX_LIMIT = 1024
+MAX_DIM = 16_384
+"""Four times the widest embedding models there are; readers make tables of this width."""
 MAX_LEASE_MS = 600_000
 SHRINK = 8
 """Texts that were tried once come in batches of limit / 8, twice: alone (64, 8, 1)."""
@@ -93,6 +95,8 @@ def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> Model
 
     Leases of another embedder process end: there is one at a time. Vectors of the model before stay until theirs arrive.
     """
+    if not 0 < message.dim <= MAX_DIM:
+        raise Invalid(f"a model of {message.dim} dimensions cannot be served (1 to {MAX_DIM} can)")
     row = conn.execute("SELECT id, dim, active FROM models WHERE sha256 = ?", (message.sha256,)).fetchone()
     if row is not None and row[1] != message.dim:
         raise Invalid(f"model {message.name} had {row[1]} dimensions under this SHA-256, not {message.dim}")

@@ -31,6 +31,7 @@ from recalld.protocol.messages.index import (
     Settle,
     StoreVectors,
     SweepDone,
+    UseModel,
 )
 
 from .writer_stand import Stand, embedded, writer_at

@@ -135,18 +135,18 @@ class Daemon:
         except ProtocolError:
             return False
 
-    def settle(self, *, vectors: bool = False) -> Settled:
+    def settle(self, *, vectors: bool = False, limit_s: float = LIMIT_S) -> Settled:
         """Wait until everything on disk is in the index (and embedded), and the query actor has seen it."""
         asked_ms = int(time.time() * 1000)
         self.ask("control", Reload())
-        until("a sweep of all vaults", lambda: self.figure("watcher", "all_swept_ms") >= asked_ms)
+        until("a sweep of all vaults", lambda: self.figure("watcher", "all_swept_ms") >= asked_ms, limit_s)
 
         def settled() -> Settled | None:
             reply = self.ask("writer", Settle())
             assert isinstance(reply, Settled)
             return reply if not vectors or reply.pending_vectors == 0 else None
 
-        found = until("vectors", settled, 120.0 if vectors else LIMIT_S)
+        found = until("vectors", settled, max(limit_s, 120.0) if vectors else limit_s)
         self.ask("query", WaitFor(revision=found.revision))
         return found
 

@@ -8,7 +8,6 @@ outbox and is cut off, and nobody else notices. Each call runs in its own task u
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -28,7 +27,6 @@ from .envelope import (
     Code,
     Fail,
     Hello,
-    Overloaded,
     ProtocolError,
     Reply,
     encode,
@@ -270,15 +268,3 @@ class Outbox:
             except TimeoutError:
                 raise Stalled("the caller does not read its answers") from None
             self._room.set()
-
-
-def refuse(text: str, retry_after_ms: int = 0) -> Overloaded:
-    """The error of a bounded queue that is full."""
-    return Overloaded(text, retry_after_ms=retry_after_ms)
-
-
-async def close_quietly(writer: asyncio.StreamWriter) -> None:
-    """Close a stream and wait for it, whatever state the other side is in."""
-    writer.close()
-    with contextlib.suppress(OSError, TimeoutError), anyio.move_on_after(1, shield=True):
-        await writer.wait_closed()

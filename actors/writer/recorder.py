@@ -147,11 +147,6 @@ class Recorder:
         """More is durable than the index can be expected to take soon: nothing further should be accepted."""
         return len(self._durable) >= LIMIT
 
-    @property
-    def backlog(self) -> int:
-        """Entries that are durable and not yet in the index."""
-        return len(self._durable)
-
     def stats(self) -> dict[str, QueueStat]:
         return {"index backlog": QueueStat(depth=len(self._durable), peak=self._peak, limit=LIMIT, policy="wait")}
 

@@ -81,11 +81,6 @@ def count_current(conn: sqlite3.Connection) -> int:
     return int(conn.execute("SELECT count(*) FROM notes WHERE valid_to IS NULL").fetchone()[0])
 
 
-def one_note(conn: sqlite3.Connection, note_id: int) -> NoteRow | None:
-    row = conn.execute(f"SELECT {NOTE_COLUMNS} FROM notes WHERE id = ?", (note_id,)).fetchone()
-    return note_row(row) if row else None
-
-
 def problems(conn: sqlite3.Connection, limit: int = 500) -> list[tuple[int, str, str]]:
     """(vault id, path, problem) of current notes that could not be parsed as they stand."""
     sql = "SELECT vault_id, path, problem FROM notes WHERE valid_to IS NULL AND problem != '' ORDER BY path LIMIT ?"

@@ -35,15 +35,6 @@ def next_revision(conn: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-def get_meta(conn: sqlite3.Connection, key: str, default: int = 0) -> int:
-    row = conn.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return int(row[0]) if row else default
-
-
-def set_meta(conn: sqlite3.Connection, key: str, value: int) -> None:
-    conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
-
-
 def random_id() -> int:
     """
     An id that no other database gave out: an id from before a rebuild is found to be stale, not taken for another's.

@@ -19,7 +19,7 @@ lint: $(VENV)/installed-dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: $(VENV)/installed-dev
-	@$(BIN)/python tests/types.py
+	@$(BIN)/python tests/typecheck.py
 
 install: $(VENV)/installed
 

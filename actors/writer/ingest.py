@@ -11,7 +11,7 @@ import itertools
 import logging
 import socket
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,6 +39,7 @@ from .pageindex import PageIndex
 from .places import Places
 from .recorder import Recorder, now_ms
 from .records import captured
+from .seen import Seen
 from .spool import Spool, Undeliverable, first_problem
 from .wiki.store import Wiki
 from .wikipages import WikiPages
@@ -48,8 +49,6 @@ log = logging.getLogger("recalld.writer.capture")
 IN_FLIGHT = 1024
 """Events between arrival and acknowledgement; the next one is told to come again, and its client spools it."""
 RETRY_AFTER_MS = 250
-SEEN_IDS = 65_536
-"""Ids of recent events: one that comes again within these is acknowledged without being journalled."""
 COUNT_S = 2.0
 TICK_COUNTS = 10
 """Looks for sessions that are over: every so many counts, 20 s."""
@@ -63,6 +62,7 @@ Handler = Callable[[Any], Awaitable[Message]]
 
 _wire = msgspec.json.Decoder(Wire).decode
 OVERLOADED = b'{"error":"overloaded","retry_after_ms":%d}\n' % RETRY_AFTER_MS
+DUPLICATE = b'{"ok":true,"duplicate":true}\n'
 
 
 class Ingest:
@@ -85,7 +85,7 @@ class Ingest:
         self.feedback = FeedbackDesk(self)
         self.mail = Mail(self)
         self.intake = Intake()
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self.seen = Seen()
         self._in_flight = self._peak = self._refused = 0
         self._rate: deque[tuple[float, int]] = deque(maxlen=8)
         self.events_total = self.duplicates_total = self.dropped_total = self.invalid_total = 0
@@ -228,39 +228,44 @@ class Ingest:
             answer(b'{"ok":true,"stored":false,"reason":%s}\n' % msgspec.json.encode(received.reason))
             return
         event = received.event
-        if self._is_known(event):
-            self.duplicates_total += 1
-            answer(b'{"ok":true,"duplicate":true}\n')
+        known = self.seen.known_as(event)
+        if known:
+            # Acknowledging the copy of what is under way would promise what the disk has not said yet.
+            if self.seen.share(known, answer):
+                self._arrived()
+            else:
+                self.duplicates_total += 1
+                answer(DUPLICATE)
             return
 
         def durable(seq: int, error: ProtocolError | None) -> None:
-            self._in_flight -= 1
+            others = self.seen.ended(event.id, error is None)
+            self._in_flight -= 1 + len(others)
             if error is not None:
-                self._seen.pop(event.id, None)  # it will come again
                 after = error.retry_after_ms or RETRY_AFTER_MS
-                answer(b'{"error":"%s","retry_after_ms":%d}\n' % (error.code.encode(), after))
+                refusal = b'{"error":"%s","retry_after_ms":%d}\n' % (error.code.encode(), after)
+                for each in (answer, *others):
+                    each(refusal)
                 return
             self._count_event(event)
+            self.duplicates_total += len(others)
             answer(b'{"ok":true,"seq":%d}\n' % seq)
+            for each in others:
+                each(DUPLICATE)
 
+        self._arrived()
+        self.seen.under_way(event.id)
+        self._end_replaced(event)
+        self.recorder.put_nowait(received, durable, lone=len(self.door.connections) == 1)
+
+    def _arrived(self) -> None:
         self._in_flight += 1
         if self._in_flight > self._peak:
             self._peak = self._in_flight
-        self._end_replaced(event)
-        self.recorder.put_nowait(received, durable, lone=len(self.door.connections) == 1)
 
     def _event_of(self, wire: Wire) -> ledger.Happened | Dropped:
         event = events.accept(wire, now_ms(), self.intake)
         return event if isinstance(event, Dropped) else self.places.settle(event)
-
-    def _is_known(self, event: Event) -> bool:
-        seen = self._seen
-        if event.id in seen or any(near in seen for near in events.near_ids(event)):
-            return True
-        seen[event.id] = None
-        if len(seen) > SEEN_IDS:
-            seen.popitem(last=False)
-        return False
 
     def _count_event(self, event: Event) -> None:
         self.events_total += 1
@@ -283,7 +288,7 @@ class Ingest:
             return
         self._end_replaced(received.event)
         await self.recorder.put_durable(received)
-        self._is_known(received.event)
+        self.seen.known_as(received.event)
         self._count_event(received.event)
 
     async def _import(self, message: asks.ImportEvents) -> asks.Imported:

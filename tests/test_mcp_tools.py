@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from mcp_stand import StandFacts, Table
 from recalld.actors.query.mcp import arguments, manifest, resources, results, schemas, tools
@@ -20,6 +21,7 @@ from recalld.actors.query.mcp.desk import Desk
 from recalld.actors.query.mcp.session import MANIFEST
 from recalld.actors.query.mcp.tools import Caller
 from recalld.clients.bridge.paths import socket_path
+from recalld.clients.cli.ask import show
 from recalld.protocol import render
 from recalld.protocol.messages import capture, recall
 from recalld.protocol.runtime import locate
@@ -302,3 +304,17 @@ def test_every_tool_has_a_row_in_the_docs() -> None:
     assert rows == [(name, tool.listed) for name, tool in schemas.TOOLS.items()]
     for uri in (resources.STATUS_URI, resources.NOTE_TEMPLATE):
         assert f"`{uri}`" in page
+
+
+def test_that_it_does_not_know_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The note says why, be it that nothing matches or that no project is known: neither reader is told twice."""
+    note = "The notes do not seem to contain this; the hits are merely the nearest."
+    answer = recall.Answer(
+        hits=(recall.Hit(path="a.md", title="A", score=0.1, lines=(1, 1), passage="p"),), known=False
+    )
+    for said in (note, "No project is known for this folder: ask with scope 'all'."):
+        there = msgspec.structs.replace(answer, note=said)
+        show(there, explain=False)
+        for text in (results.of(there).text, capsys.readouterr().out):
+            assert said in text
+            assert text.count("do not seem to contain") == said.count("do not seem to contain")

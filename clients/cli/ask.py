@@ -119,7 +119,7 @@ def show(answer: Answer, *, explain: bool) -> None:
     """Print an answer for a person. Without rich: importing it takes as long as the answer."""
     out = _Page()
     if not answer.known:
-        out.line(out.paint("The notes do not seem to contain this.", fg="yellow"), out.paint(answer.note))
+        out.line(out.paint(answer.note or "The notes do not seem to contain this.", fg="yellow"))
         if answer.hits:
             out.line("Nearest:")
     elif answer.note:

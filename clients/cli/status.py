@@ -119,7 +119,8 @@ def _show(status: Status) -> None:
         for key, queue in actor.vitals.queues.items():
             if queue.depth or queue.refused:
                 figures = f"{queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
-                out.print(f"{name} {escape(clean(key))}: {figures}")
+                named = key if key.startswith(name) else f"{name} {key}"
+                out.print(f"{escape(clean(named))}: {figures}")
     if error := last_error(status):
         out.print(f"[yellow]last error:[/] {escape(clean(error))}")
 

@@ -75,10 +75,10 @@ def _answer(reply: recall.Answer) -> Result:
     lines = []
     if reply.degraded:
         lines.append(f"Degraded: {', '.join(reply.degraded)}.")
-    if reply.note:
-        lines.append(reply.note)
     if not reply.known:
-        lines.append("The notes do not seem to contain the answer; these are merely the nearest.")
+        lines.append(reply.note or "The notes do not seem to contain the answer; these are merely the nearest.")
+    elif reply.note:
+        lines.append(reply.note)
     if not reply.hits:
         lines.append("No note matches.")
     for number, hit in enumerate(reply.hits, 1):

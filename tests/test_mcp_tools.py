@@ -309,9 +309,8 @@ def test_every_tool_has_a_row_in_the_docs() -> None:
 def test_that_it_does_not_know_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The note says why, be it that nothing matches or that no project is known: neither reader is told twice."""
     note = "The notes do not seem to contain this; the hits are merely the nearest."
-    answer = recall.Answer(
-        hits=(recall.Hit(path="a.md", title="A", score=0.1, lines=(1, 1), passage="p"),), known=False
-    )
+    hit = recall.Hit(path="a.md", title="A", score=0.1, lines=(1, 1), passage="p", streams={})
+    answer = recall.Answer(hits=(hit,), known=False)
     for said in (note, "No project is known for this folder: ask with scope 'all'."):
         there = msgspec.structs.replace(answer, note=said)
         show(there, explain=False)

@@ -239,6 +239,30 @@ def test_any_order_of_changes_ends_like_a_fresh_load(data):
     assert all(table.note_of(chunk) == (world.chunks[chunk][0] if chunk in kept else 0) for chunk in world.chunks)
 
 
+@pytest.mark.parametrize("embedded", [0, 1, 100])
+def test_texts_that_wait_for_their_vector_are_no_waste(embedded):
+    """While a large vault is embedded, most texts have no vector for minutes: that is no reason to load all of it anew."""
+    table = ChunkTable()
+    table.replace((), [(chunk, 1 + chunk // 4, key(chunk)) for chunk in range(1, 6001)])
+    matrix = Matrix(7, DIM, table)
+    matrix.put([(key(chunk), raw(np.ones(DIM) / DIM**0.5)) for chunk in range(1, embedded + 1)])
+    matrix.publish()
+    assert not matrix.wasteful()
+
+
+def test_texts_that_no_note_holds_any_more_are_waste():
+    table = ChunkTable()
+    rows = [(chunk, 1 + chunk // 4, key(chunk)) for chunk in range(1, 6001)]
+    table.replace((), rows)
+    matrix = Matrix(7, DIM, table)
+    matrix.put([(key(chunk), raw(np.ones(DIM) / DIM**0.5)) for chunk, _, _ in rows])
+    matrix.publish()
+    assert not matrix.wasteful()
+    table.replace({note for _, note, _ in rows[:5600]}, ())
+    matrix.publish()
+    assert matrix.wasteful()
+
+
 def test_ranges_are_joined():
     """``ranges`` lists the numbers of several ranges and where each begins."""
     rows, bounds = ranges(np.array([5, 0, 9]), np.array([7, 1, 12]))

@@ -36,6 +36,7 @@ class Layout(msgspec.Struct, frozen=True):
     norms: Floats
     """Length of the sum of the note's chunk vectors."""
     live_slots: int
+    """Distinct texts that notes hold, whether or not they have a vector yet."""
 
 
 EMPTY = Layout(
@@ -152,15 +153,16 @@ class Matrix:
         """
         chunks, notes, slots = self.table.live()
         self._reserve(len(self.table.hashes))
-        known = self.has[slots] if len(slots) else np.zeros(0, np.bool_)
+        live_slots = len(np.unique(slots))
+        known = self.has[slots]
         chunks, notes, slots = chunks[known], notes[known], slots[known]
         if not len(slots):
-            self.layout = EMPTY
+            self.layout = msgspec.structs.replace(EMPTY, live_slots=live_slots)
             return
         note_ids, first = np.unique(notes, return_index=True)
         starts = np.append(first, len(slots)).astype(np.int64)
         norms = self._norms(note_ids, starts, slots, changed)
-        self.layout = Layout(note_ids, starts, slots, chunks, norms, len(np.unique(slots)))
+        self.layout = Layout(note_ids, starts, slots, chunks, norms, live_slots)
 
     def wasteful(self) -> bool:
         """Most rows belong to texts that no note holds any more: worth loading anew."""

@@ -18,10 +18,10 @@ def test_coverage_is_the_share_of_what_the_question_says() -> None:
     """A note with all the words covers the question; one with the common word alone covers little of it."""
     question = analyse("gearbox lubricant", NOTES, TODAY)
     found = lexical.read(question, words(question, {"gearbox": [1], "lubricant": [1, 2]}), OF, NOTES, Params())
-    assert found.coverage[1] == pytest.approx(1.0)
-    assert 0 < found.coverage[2] < 0.5
+    assert found.coverage(1) == pytest.approx(1.0)
+    assert 0 < found.coverage(2) < 0.5
     assert found.score[1] > found.score[2]
-    assert found.matched[1] == ["gearbox", "lubricant"]
+    assert found.matched(1) == ["gearbox", "lubricant"]
 
 
 def test_words_that_occur_nowhere_lower_the_gate() -> None:
@@ -38,7 +38,7 @@ def test_a_word_that_was_too_common_to_search_is_not_held_against_a_note() -> No
     question = analyse("gearbox project", NOTES, TODAY)
     text = words(question, {"gearbox": [1]}, df={"gearbox": 1, "project": 60})
     found = lexical.read(question, TextEvidence(scores=text.scores, df=text.df, chunks_total=100), OF, NOTES, Params())
-    assert found.coverage[1] == pytest.approx(1.0)
+    assert found.coverage(1) == pytest.approx(1.0)
 
 
 def test_a_note_is_one_document() -> None:

@@ -103,7 +103,7 @@ def features(
     text = evidence.text
     attributes = absent = elsewhere = coverage = unknown = 0.0
     if text is not None and lexical is not None:
-        coverage = max((lexical.coverage.get(note, 0.0) for note in first[:2]), default=0.0)
+        coverage = max((lexical.coverage(note) for note in first[:2]), default=0.0)
         unknown = float(_unknown_share(question, text) >= UNKNOWN_SHARE)
         attributes, absent, elsewhere = _attributes(question, known, lexical, text, evidence.note_of_chunk, near)
     residue, anywhere = _residue(question, evidence, about)

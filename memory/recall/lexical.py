@@ -9,10 +9,12 @@ note is scored as the one document that it is, and the best passage has its shar
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from .params import Params
 from .query import SCAFFOLD, Question
@@ -21,28 +23,53 @@ from .types import Catalog, TextEvidence
 FTS5_K1 = 1.2
 FTS5_MIN_IDF = 1e-6
 """FTS5's auxiliary bm25() has these built in."""
+SHARE_MAX = 0.98
+"""Of the most that a term can contribute to a passage: above it the frequency read back from it is without bounds."""
+NO_NOTE = -1
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Lexical(msgspec.Struct, kw_only=True):
     """What full text says of each note. ``score`` and ``coverage`` are shares of the question's IDF mass, 0…1."""
 
     score: dict[int, float]
-    coverage: dict[int, float]
-    chunk: dict[int, int]
-    """Best passage of each note."""
-    matched: dict[int, list[str]]
-    """Terms that occur in the note, most telling first."""
+    order: list[int]
+    """The notes, best first, ties by id."""
     idf: dict[str, float]
     gate: float = 0.0
     """0…1: how much the words can be trusted, from the coverage of the best note."""
+    terms: Sequence[str]
+    """Most telling first: the columns of ``held``."""
+    notes: Ints
+    """Ascending: the rows of ``held``, and of what follows it."""
+    held: NDArray[np.bool_]
+    """Which terms occur in which note."""
+    covered: Floats
+    best: Ints
+    """Passages."""
+
+    def coverage(self, note: int) -> float:
+        """Of the terms that occur in ``note``; 0 for one without any."""
+        return float(self.covered[self._row(note)]) if note in self.score else 0.0
+
+    def chunk(self, note: int) -> int:
+        """Best passage of a note that has a score."""
+        return int(self.best[self._row(note)])
+
+    def matched(self, note: int) -> list[str]:
+        """Terms that occur in a note that has a score, most telling first."""
+        return [self.terms[column] for column in np.flatnonzero(self.held[self._row(note)]).tolist()]
+
+    def _row(self, note: int) -> int:
+        return int(np.searchsorted(self.notes, note))
 
 
 def read(
     question: Question, text: TextEvidence, note_of: Mapping[int, int], catalog: Catalog, params: Params
 ) -> Lexical:
     """Note scores from passage scores. Notes that are not in the catalog are left out."""
-    cards = catalog.cards
-    note_of = {chunk: note for chunk, note in note_of.items() if note in cards}
     total = max(1, text.chunks_total)
     # A word that occurs but was not searched (too common) tells nothing; one that occurs nowhere does.
     terms = [
@@ -54,48 +81,65 @@ def read(
     framing = {term.text for term in question.terms if term.stem in SCAFFOLD and term.stem not in question.name_stems}
     idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}
     mass = sum(idf.values()) or 1.0
+    terms.sort(key=lambda term: -idf[term])
+    found = [text.scores.get(term, {}) for term in terms]
+    widths = [len(one) for one in found]
+    count = sum(widths)
+    chunks = np.fromiter(chain.from_iterable(found), np.int64, count)
+    owners = np.fromiter(map(note_of.get, chain.from_iterable(found), repeat(NO_NOTE)), np.int64, count)
+    values = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, count)
+    notes, rows = np.unique(owners, return_inverse=True)
+    known = np.fromiter((note in catalog.cards for note in notes.tolist()), np.bool_, len(notes))
+    kept = known[rows]
+    chunks, values, rows = chunks[kept], values[kept], (np.cumsum(known) - 1)[rows[kept]]
+    notes, columns = notes[known], np.repeat(np.arange(len(terms)), widths)[kept]
+    units = np.array([_unit(_df(text, term), total) for term in terms])
+    weights = np.array([idf[term] / mass for term in terms])
+    share = np.minimum(values / units[columns], SHARE_MAX)
+    shape = len(notes), len(terms)
+    cells = rows * len(terms) + columns
+    held = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape) > 0
+    frequency = np.bincount(cells, share / (1.0 - share), minlength=shape[0] * shape[1]).reshape(shape)
     mean = catalog.mean_words
-    flat = 1.0 - params.text_b
-    whole: dict[int, float] = defaultdict(float)
-    coverage: dict[int, float] = defaultdict(float)
-    matched: dict[int, list[str]] = defaultdict(list)
-    passages: dict[int, float] = defaultdict(float)
-    for term in sorted(terms, key=lambda term: -idf[term]):
-        weight = idf[term] / mass
-        frequency: dict[int, float] = defaultdict(float)
-        df = _df(text, term)
-        unit = max(FTS5_MIN_IDF, math.log((total - min(df, total) + 0.5) / (df + 0.5))) * (FTS5_K1 + 1.0)
-        for chunk, found in text.scores.get(term, {}).items():
-            note = note_of.get(chunk)
-            if note is None:
-                continue
-            share = found / unit
-            if share > 0.98:
-                share = 0.98
-            passages[chunk] += weight * share
-            frequency[note] += share / (1.0 - share)
-        for note, tf in frequency.items():
-            whole[note] += weight * tf / (tf + (flat + params.text_b * (cards[note].words or 1) / mean))
-            coverage[note] += weight
-            matched[note].append(term)
-    best: dict[int, tuple[float, int]] = {}
-    for chunk, value in passages.items():
-        note = note_of[chunk]
-        first = best.get(note)
-        if first is None or value > first[0] or (value == first[0] and chunk < first[1]):
-            best[note] = (value, chunk)
+    lengths = np.array([catalog.cards[note].words or 1 for note in notes.tolist()], np.float64)
+    halved = (1.0 - params.text_b) + params.text_b * lengths / mean
+    whole, covered = np.zeros(shape[0]), np.zeros(shape[0])
+    # Term by term, so that sums do not depend on how many terms are added at a time.
+    for column, weight in enumerate(weights.tolist()):
+        tf = frequency[:, column]
+        whole += weight * tf / (tf + halved)
+        covered += np.where(held[:, column], weight, 0.0)
+    best, worth = _best_passages(chunks, rows, weights[columns] * share)
     part = min(1.0, params.text_chunk_share)
-    score = {note: (1.0 - part) * value + part * best[note][0] for note, value in whole.items()}
-    top = max(coverage.values(), default=0.0)
+    scores = (1.0 - part) * whole + part * worth
+    top = float(covered.max(initial=0.0))
     width = max(1e-6, params.text_gate_width)
     return Lexical(
-        score=score,
-        coverage=dict(coverage),
-        chunk={note: chunk for note, (_, chunk) in best.items()},
-        matched=dict(matched),
+        score=dict(zip(notes.tolist(), scores.tolist(), strict=True)),
+        order=notes[np.argsort(-scores, kind="stable")].tolist(),
         idf=idf,
         gate=min(1.0, max(0.0, (top - params.text_gate) / width + 1.0)) if top else 0.0,
+        terms=terms,
+        notes=notes,
+        held=held,
+        covered=covered,
+        best=best,
     )
+
+
+def _best_passages(chunks: Ints, rows: Ints, worth: Floats) -> tuple[Ints, Floats]:
+    """Of each row, in order: the passage with the largest sum of ``worth``, the first of equal ones, and that sum."""
+    passages, first, places = np.unique(chunks, return_index=True, return_inverse=True)
+    sums = np.bincount(places, worth, minlength=len(passages)).astype(np.float64, copy=False)
+    owners = rows[first]
+    ordered = np.lexsort((passages, -sums, owners))
+    leading = ordered[np.flatnonzero(np.diff(owners[ordered], prepend=-1))]
+    return passages[leading], sums[leading]
+
+
+def _unit(df: int, total: int) -> float:
+    """The most that a term in ``df`` passages can contribute to one."""
+    return max(FTS5_MIN_IDF, math.log((total - min(df, total) + 0.5) / (df + 0.5))) * (FTS5_K1 + 1.0)
 
 
 def _df(text: TextEvidence, term: str) -> int:

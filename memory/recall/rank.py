@@ -80,7 +80,7 @@ def rank(
         entity_scores(question.names, catalog.cards, limit=int(10 * params.entity_limit)) if "entity" in streams else {}
     )
     pool = int(params.pool)
-    by_words = fusion.order(words.score) if words else []
+    by_words = words.order if words else []
     candidates = dict.fromkeys(evidence.vector.top(pool) if evidence.vector else ())
     candidates.update(dict.fromkeys(by_words[:pool]))
     candidates.update(dict.fromkeys(fusion.order(named)[:pool]))
@@ -265,8 +265,8 @@ class _Book:
         match = self.similar.match.get(note)
         if match is not None:
             return match.sentence_chunk_id or match.chunk_id, (match.char_from, match.char_to)
-        if self.words is not None and note in self.words.chunk:
-            return self.words.chunk[note], (0, 0)
+        if self.words is not None and note in self.words.score:
+            return self.words.chunk(note), (0, 0)
         return 0, (0, 0)
 
     def _streams(self, note: int) -> dict[str, StreamVote]:
@@ -276,7 +276,7 @@ class _Book:
                 rank=self.text_ranks[note],
                 score=round(self.words.score[note], 4),
                 weight=round(self.weight.text, 3),
-                detail=", ".join(self.words.matched[note][:6]),
+                detail=", ".join(self.words.matched(note)[:6]),
             )
         if note in self.named:
             said = [name.text for name in self.question.names if note in name.notes]

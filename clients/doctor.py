@@ -278,7 +278,7 @@ def _spool(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             level=level, name="spool", text=f"{len(waiting)} events wait, the oldest for {oldest:.0f} s", do=do
         )
-    dead = list(patient.paths.dead_letters.glob("*")) if patient.paths.dead_letters.is_dir() else []
+    dead = list(patient.paths.dead_letters.glob("*.json")) if patient.paths.dead_letters.is_dir() else []
     if dead:
         do = "`recalld spool` says why; delete the files when you have looked"
         yield Finding(level="warn", name="dead letters", text=f"{len(dead)} events could not be read", do=do)

@@ -231,27 +231,6 @@ def test_never_a_decision(stand: Stand) -> None:
         assert not any(word in text for word in ("decision", "block", "continue", "permission"))
 
 
-@pytest.mark.parametrize("raw", [b"", b"  \n", b"{", b"[1]", b"\xff\xfe", b'{"a":1} {"b":2}', b'"text"'])
-def test_odd_input(stand: Stand, raw: bytes) -> None:
-    """Nothing is nothing; what is no JSON object goes to the spool, where the daemon files it as undeliverable."""
-    assert stand.run(raw, "claude").stdout == b""
-    stand.spooled(1 if raw.strip() else 0)
-
-
-def test_stdin_that_never_ends(stand: Stand) -> None:
-    """A host that leaves stdin open is let go in time, and its event is not lost."""
-    stand.hurry()
-    process = subprocess.Popen(
-        [PYTHON, "-I", "-S", str(PROGRAM), "claude"], stdin=subprocess.PIPE, env=stand.environ, cwd=stand.home
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(PROMPT).encode())
-    process.stdin.flush()
-    assert process.wait(LIMIT_S) == 0
-    process.stdin.close()
-    stand.spooled(1)
-
-
 def test_nobody_waits_for_a_slow_spool(stand: Stand) -> None:
     """When the time is up the agent goes on while a child finishes the file: nothing is lost, nothing is held open."""
     stand.hurry()

@@ -114,6 +114,18 @@ def test_spools_without_asking_twice(stand: Script, reply: Any) -> None:
     assert heard is None or len(heard.lines) == 1
 
 
+def test_a_payload_without_an_end(stand: Script) -> None:
+    """A host that sends half and leaves stdin open is let go, and what came is a dead letter."""
+    process = subprocess.Popen([str(stand.script), "claude"], stdin=subprocess.PIPE, env=stand.environ, cwd=stand.home)
+    assert process.stdin is not None
+    process.stdin.write(b'{"prompt": "hal')
+    process.stdin.flush()
+    assert process.wait(LIMIT_S) == 0
+    process.stdin.close()
+    (reason,) = (stand.data / "spool" / "dead").glob("*.reason")
+    assert "15 bytes and no end" in reason.read_text()
+
+
 def test_installed_and_removed_with_the_hooks(stand: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """`recalld install` puts the script before the hooks, `uninstall` removes it with the last of them."""
     monkeypatch.setenv("HOME", str(stand.home))

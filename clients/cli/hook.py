@@ -13,7 +13,7 @@ import msgspec
 from ...memory import redact
 from ...memory.capture import events, projects
 from ...protocol import place
-from ..hooking import client, gate
+from ..hooking import gate, letter
 from .context import Cli, Failed, clean, json_option, print_json
 
 
@@ -55,7 +55,7 @@ def check(cli: Cli, host: str, event: str, source: Any, as_json: bool) -> None:
 def describe(cli: Cli, host: str, event: str, payload: dict[str, Any]) -> dict[str, Any]:
     """What the hook client and the daemon would make of ``payload``. Raises Failed on a bad redaction pattern."""
     home = os.path.expanduser("~")
-    facts = place.look(client.cwd_of(payload), home)
+    facts = place.look(letter.cwd_of(payload), home)
     place.read_head(facts)
     door = gate.Gate(facts, str(cli.paths.data), os.environ)
     decision, why = door.decide(payload)

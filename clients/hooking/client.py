@@ -1,6 +1,11 @@
 """
 One hook event: read, check the folder's policy, tell the daemon, else spool; at a session's start print the briefing.
 
+There are two clocks. What the daemon may take is counted from the process's start, or, when the host hands its payload over
+later than that, from the moment the payload is complete: 200 ms. The payload itself is waited for until shortly before
+hosts give up on a hook, since a host that is late is one on a busy machine, and its event is worth the wait. What did not
+come whole by then is kept as a dead letter with the reason.
+
 Everything has a deadline, and behind all of them stands an alarm: when it rings the agent is let go at once, and a forked
 child finishes what is left (the spool file), with nothing open that the agent could wait for. Modules that are slow to
 import are imported where they are needed.
@@ -13,7 +18,7 @@ import sys
 import time
 
 from recalld.clients.bridge import paths
-from recalld.clients.hooking import plainjson
+from recalld.clients.hooking import letter, plainjson
 from recalld.protocol import place
 
 TYPE_CHECKING = False
@@ -23,10 +28,15 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
+HANDOVER_MS = 1500
+"""For the host to hand over its payload, from the process's start. Hosts give up on a hook after 2 s (see ``install.hosts``)."""
+HANDOVER_ALARM_MS = HANDOVER_MS + 150
+"""For a descriptor that polls readable and then blocks: somebody else reads from it too."""
+QUIET_MS = 15
+"""After this long without more bytes, what came may be whole although stdin was left open."""
 LIMIT_MS = 170
-"""From the process's start to the agent going on: 200 ms less what a fork and an exit take."""
+"""To the agent going on: 200 ms less what a fork and an exit take."""
 BRIEF_LIMIT_MS = 222
-STDIN_MS = 90
 ACK_MS = 110
 """When the acknowledgement is waited for no longer: leaves time to redact and spool."""
 STARTUP_MS = 25
@@ -36,7 +46,6 @@ LEFTOVER_S = 30.0
 """How long the child that outlives us may take to write the spool file."""
 MAX_BYTES = 15 * 1024 * 1024
 """Just below the daemon's longest line."""
-SPOOL_MB = 256
 
 STARTS = ("sessionstart", "sessioncreated")
 QUIET_SOURCES = ("resume", "fork")
@@ -44,7 +53,10 @@ QUIET_SOURCES = ("resume", "fork")
 
 
 class Options:
-    """The command line: ``[--data DIR] [--runtime DIR] [--spool] HOST [EVENT]``. Wrong ones are ignored: a hook never fails."""
+    """
+    The command line: ``[--data DIR] [--runtime DIR] [--spool] [--late] HOST [EVENT]``. Wrong ones are ignored: a hook never
+    fails.
+    """
 
     def __init__(self, argv: list[str]) -> None:
         named = {"--data": "", "--runtime": ""}
@@ -60,6 +72,8 @@ class Options:
         self.event = words[1] if len(words) > 1 else ""
         self.spool = "--spool" in argv
         """The daemon was asked already, and did not answer."""
+        self.late = "--late" in argv
+        """Whoever read the payload for us has given up waiting for the rest."""
         self.data, self.runtime = named["--data"], named["--runtime"]
 
 
@@ -80,56 +94,54 @@ class Hook:
         self.events_socket = self.mcp_socket[: -len("mcp.sock")] + "events.sock"
 
     def left_s(self, until_ms: float) -> float:
-        """What is left until a time counted from the process's start."""
+        """What is left until a time counted from the start of the clock."""
         return max(0.0, until_ms * self.patience / 1000 - (time.monotonic() - self.started))
 
     def run(self) -> None:
         """The whole of it. May raise anything: ``main`` exits 0 all the same."""
-        raw = read_stdin(self.left_s(STDIN_MS), MAX_BYTES)
-        text = raw.decode("utf-8", "replace")
+        arm(self.left_s(HANDOVER_ALARM_MS))
+        handed = read_stdin(self.left_s(HANDOVER_MS), MAX_BYTES)
+        if handed.waited:
+            self.started = time.monotonic()
+        arm(self.left_s(self.limit_ms))
+        text = handed.data.decode("utf-8", "replace")
         try:
             payload = plainjson.loads(text)
         except ValueError:
             payload = None
         if not isinstance(payload, dict):
-            # Kept for a person to look at, unless there is nothing at all: the daemon files it as a dead letter.
-            if text.strip():
-                self._spool({"recalld": 1, "host": self.options.host, "event": self.options.event, "payload": text}, {})
+            self._bury(text, handed, torn=payload is None)
             return
-        cwd = cwd_of(payload)
-        home = self.environ.get("HOME") or os.path.expanduser("~")
-        facts = place.look(cwd, home)
-        place.read_head(facts)
-        from recalld.clients.hooking import gate
-
-        try:
-            door = gate.Gate(facts, self.data, self.environ)
-            disposition, _ = door.decide(payload)
-        except Exception:
-            # What cannot be decided is treated as an unreadable policy: the fact alone may pass.
-            door, disposition = None, "metadata"
-        wants = self._wants_briefing(payload, door)
-        wire: Json = {
-            "recalld": 1, "role": "hook", "host": self.options.host, "event": self.options.event, "cwd": cwd,
-            "sent_ms": self.sent_ms, "branch": facts.branch, "head": facts.head,
-        }  # fmt: skip
-        if self.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk"):
-            wire["interactive"] = False
-        if wants:
+        event = letter.Letter(
+            payload, text, host=self.options.host, event=self.options.event, sent_ms=self.sent_ms, data=self.data,
+            environ=self.environ,
+        )  # fmt: skip
+        asked = None
+        if self._wants_briefing(payload, event.door):
             self.limit_ms = BRIEF_LIMIT_MS
             arm(self.left_s(self.limit_ms))
-        asked = self._ask_briefing(cwd, payload, door) if wants else None
-        if disposition != "drop":
-            if disposition == "metadata":
-                wire["disposition"] = "metadata"
-                payload = gate.bare(payload)
-                text = _object({key: value for key, value in payload.items() if isinstance(value, str)})
-            if not self._deliver(
-                _object(wire)[:-1] + ',"payload":' + text.replace("\n", " ").replace("\r", " ") + "}\n"
-            ):
-                self._spool({**wire, "payload": payload}, door.capture if door else {})
+            asked = self._ask_briefing(event.cwd, payload, event.door)
+        if event.disposition != "drop" and not self._deliver(event.line()):
+            event.spool()
         if asked is not None:
             self._print_briefing(asked, str(name_of(payload, self.options.event)))
+
+    def _bury(self, text: str, handed: Handed, *, torn: bool) -> None:
+        """Kept for a person to look at, unless the host closed stdin without a word."""
+        size = len(handed.data)
+        if handed.too_long:
+            why = f"the host's payload is larger than {MAX_BYTES} bytes"
+            text = ""
+        elif self.options.late or not handed.ended:
+            why = f"the host handed over {size} bytes and no end of them within {HANDOVER_MS} ms"
+        elif text.strip():
+            why = f"the host handed over {size} bytes that are not a JSON object"
+        else:
+            return
+        letter.bury(
+            text, why, host=self.options.host, event=self.options.event, sent_ms=self.sent_ms, data=self.data,
+            environ=self.environ, torn=torn,
+        )  # fmt: skip
 
     # -- the daemon
 
@@ -145,13 +157,13 @@ class Hook:
             raise
         return sock
 
-    def _deliver(self, line: str) -> bool:
+    def _deliver(self, line: bytes) -> bool:
         """Whether the daemon has taken the event in: its acknowledgement means that the journal is on disk."""
         if self.options.spool:
             return False
         try:
             sock = self._connect(self.events_socket, ACK_MS)
-            send(sock, line.encode("utf-8", "surrogatepass"), self, ACK_MS)
+            send(sock, line, self, ACK_MS)
             return b'"ok":true' in receive(sock, self, ACK_MS)
         except OSError:
             return False
@@ -179,7 +191,7 @@ class Hook:
             request["max_chars"] = chars
         try:
             sock = self._connect(self.mcp_socket, ACK_MS)
-            send(sock, (_object(request) + "\n").encode(), self, ACK_MS)
+            send(sock, (letter.flat_object(request) + "\n").encode(), self, ACK_MS)
         except OSError:
             return None
         return sock
@@ -193,23 +205,18 @@ class Hook:
         if isinstance(text, str) and text.strip():
             os.write(1, (shaped(self.options.host, event, text) + "\n").encode())
 
-    # -- the spool
-
-    def _spool(self, wire: Json, capture: Json) -> None:
-        from recalld.clients.hooking import spooling
-
-        wanted = capture.get("spool_max_mb")
-        max_mb = wanted if isinstance(wanted, int) and wanted > 0 else SPOOL_MB
-        spooling.spool(f"{self.data}/spool", wire, capture, sent_ms=self.sent_ms, max_mb=max_mb)
-
 
 def shaped(host: str, event: str, text: str) -> str:
     """A briefing as ``host`` wants it on stdout."""
     if host == "cursor":
-        return _object({"additional_context": text})
+        return letter.flat_object({"additional_context": text})
     if host in ("claude", "codex", "gemini", "vscode"):
-        return '{"hookSpecificOutput":' + _object({"hookEventName": "SessionStart", "additionalContext": text}) + "}"
-    return _object({"additionalContext": text})
+        return (
+            '{"hookSpecificOutput":'
+            + letter.flat_object({"hookEventName": "SessionStart", "additionalContext": text})
+            + "}"
+        )
+    return letter.flat_object({"additionalContext": text})
 
 
 def host_shape(host: str, payload: Json) -> str:
@@ -239,45 +246,60 @@ def session_of(payload: Json) -> str:
     return found if isinstance(found, str) else ""
 
 
-def cwd_of(payload: Json) -> str:
-    """Where it happened: what the payload says, else where we run."""
-    for key in ("cwd", "current_dir", "working_dir", "directory"):
-        if isinstance(payload.get(key), str) and payload[key]:
-            return str(payload[key])
-    for key in ("workspace_roots", "workspacePaths"):
-        roots = payload.get(key)
-        if isinstance(roots, list) and roots and isinstance(roots[0], str):
-            return str(roots[0]).removeprefix("file://")
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
+class Handed:
+    """What a host handed over. ``waited``: it was not all there when we looked."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.ended = False
+        self.waited = False
+        self.too_long = False
 
 
-def read_stdin(limit_s: float, limit_bytes: int) -> bytes:
+def read_stdin(limit_s: float, limit_bytes: int) -> Handed:
     """
-    stdin to its end, or what came within ``limit_s``: some hosts never close it. Empty when there is more than
-    ``limit_bytes``.
+    stdin to its end, or what came within ``limit_s``. A JSON object that is whole ends it too: some hosts never close stdin.
     """
     import select
 
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
-    deadline = time.monotonic() + limit_s
+    handed, size, looked_at = Handed(), 0, 0
     parts: list[bytes] = []
-    size = 0
+    deadline = time.monotonic() + limit_s
     while True:
-        ready = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
+        ready = poll.poll(0)
         if not ready:
-            break
+            handed.waited = True
+            ready = poll.poll(QUIET_MS)
+        if not ready:
+            if size > looked_at and is_whole(b"".join(parts)):
+                break
+            looked_at = size
+            left_ms = (deadline - time.monotonic()) * 1000
+            if left_ms <= 0 or not poll.poll(left_ms):
+                break
         part = os.read(0, 1 << 20)
         if not part:
+            handed.ended = True
             break
         parts.append(part)
         size += len(part)
         if size > limit_bytes:
-            return b""
-    return b"".join(parts)
+            handed.too_long = True
+            break
+    handed.data = b"".join(parts)
+    return handed
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether nothing can follow but white space: no beginning of a JSON object is one itself."""
+    if not data.rstrip().endswith(b"}"):
+        return False
+    try:
+        return isinstance(plainjson.loads(data.decode("utf-8", "replace")), dict)
+    except ValueError:
+        return False
 
 
 def send(sock: Any, data: bytes, hook: Hook, until_ms: float) -> None:
@@ -299,18 +321,6 @@ def receive(sock: Any, hook: Hook, until_ms: float) -> bytes:
         parts += part
         if not part or b"\n" in part:
             return parts.partition(b"\n")[0]
-
-
-def _object(fields: Json) -> str:
-    """A flat JSON object of texts, numbers and truth values."""
-    parts = []
-    for key, value in fields.items():
-        if isinstance(value, bool):
-            shown = "true" if value else "false"
-        else:
-            shown = str(value) if isinstance(value, int) else plainjson.quoted(value)
-        parts.append(f"{plainjson.quoted(key)}:{shown}")
-    return "{" + ",".join(parts) + "}"
 
 
 def began() -> float:
@@ -350,9 +360,7 @@ def arm(seconds: float) -> None:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one event. Exits 0, always."""
     try:
-        hook = Hook(Options(sys.argv[1:] if argv is None else argv), os.environ)
-        arm(hook.left_s(LIMIT_MS))
-        hook.run()
+        Hook(Options(sys.argv[1:] if argv is None else argv), os.environ).run()
     except BaseException as error:
         if os.environ.get("RECALLD_DEBUG"):
             os.write(2, f"recalld-hook: {type(error).__name__}: {error}\n".encode())

@@ -21,17 +21,21 @@ CHECK_ONE_IN = 16
 """Adding up a folder's sizes takes milliseconds: one client in so many does it for all."""
 
 
-def spool(folder: str, wire: dict[str, Any], capture: dict[str, Any], *, sent_ms: int, max_mb: int) -> str:
+def spool(
+    folder: str, wire: dict[str, Any], capture: dict[str, Any], *, sent_ms: int, max_mb: int, cut_chars: int = 0
+) -> str:
     """
     Write ``wire`` as a file that appears whole or not at all; its path, or '' when the spool is full.
 
-    Raises OSError when it cannot be written.
+    ``cut_chars`` are taken off the end of a payload that is a text, once it is clean. Raises OSError when it cannot be
+    written.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if _full(folder, max_mb):
         return ""
     clean = Cleaner(capture)
-    wire = {**wire, "payload": clean.value(tools.without_personal(wire["payload"]))}
+    payload = clean.value(tools.without_personal(wire["payload"]))
+    wire = {**wire, "payload": payload[:-cut_chars] if cut_chars and isinstance(payload, str) else payload}
     name = f"{sent_ms:013d}-{os.getpid()}-{os.urandom(4).hex()}.json"
     path = f"{folder}/{name}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

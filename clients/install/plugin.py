@@ -10,7 +10,7 @@ _TEMPLATE = """\
 import { spawn } from "node:child_process"
 
 const COMMAND = __COMMAND__
-const LIMIT_MS = 1000
+const LIMIT_MS = 2000
 const WANTED = new Set(["session.created", "session.idle", "session.compacted", "session.deleted", "session.error"])
 
 function tell(cwd, payload) {

@@ -14,12 +14,15 @@ from collections.abc import Sequence
 
 WAIT_S = 0.1
 """For the acknowledgement; what is left of 200 ms is enough to redact and spool."""
+HANDOVER_S = 1.5
+"""For the payload to come whole, as in the hook client; what came by then goes there."""
 
 _TEMPLATE = """\
 #!/bin/sh
 # recalld-hook HOST [EVENT]: written by `recalld install`, removed by `recalld uninstall`.
-payload=$(cat)
-client() { printf '%s' "$payload" | __CLIENT__ "$@"; exit 0; }
+payload=$(timeout __HANDOVER__ cat) || late=--late
+client() { printf '%s' "$payload" | __CLIENT__ $late "$@"; exit 0; }
+[ -z "$late" ] || client "$@"
 case $payload in
 *[Ss]ession[Ss]tart* | *session.created*) client "$@" ;;
 *'
@@ -63,4 +66,5 @@ def script(client: Sequence[str], socket: str, config: str) -> str:
         .replace("__SOCKET__", shlex.quote(socket))
         .replace("__CONFIG__", shlex.quote(config))
         .replace("__WAIT__", str(WAIT_S))
+        .replace("__HANDOVER__", str(HANDOVER_S))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,3 +69,38 @@ async def until_served_by(session: Client, pid: int) -> None:
     note = ""
     while note != f"pid {pid}":
         note = (await session.call_tool("recall", {"query": "c"})).structured_content.get("note", "")
+
+
+def mapped_by(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads what a process has mapped")
+@MODES
+async def test_a_session_imports_no_web(stage: Stage, mode: str) -> None:
+    """What serves lines over a socket holds neither the SDK's HTTP side nor its cryptography, however it was asked."""
+    stage.server(ready=True)
+    async with client(stage, mode) as session:
+        await session.list_tools()
+        await session.call_tool("recall", {"query": "ninja"})
+        await session.call_tool("recall", {"question": "ninja"})
+        await session.read_resource("recalld://note/tools/build.md")
+        mapped = mapped_by(stage.servers[-1].pid)
+    assert "pydantic_core" in mapped
+    assert "cryptography" not in mapped
+    assert "_rust_notify" not in mapped  # of watchfiles, by way of the SDK's web server
+
+
+def test_the_sdk_is_whole_for_who_comes_later() -> None:
+    program = """
+import sys
+from recalld.actors.query.mcp import sdk
+server = sdk.import_server()
+assert "mcp" not in sys.modules and "uvicorn" not in sys.modules and "sse_starlette" not in sys.modules
+import mcp, mcp.server, sse_starlette
+from mcp.client import Client
+assert mcp.ClientSession and mcp.server.MCPServer and sse_starlette.EventSourceResponse
+assert mcp.MCPError is server.MCPError and mcp.server.CacheHint is server.CacheHint
+assert sdk.import_server() is server
+"""
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)

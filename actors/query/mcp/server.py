@@ -1,8 +1,9 @@
 """
 The official SDK's low-level server over our line streams: both protocol eras, one session per connection.
 
-The only module that imports ``mcp``. ``serve_dual_era_loop`` is called directly, because ``Server.run`` would enter a
-lifespan of its own per connection; it is not in the SDK's public list, so the dependency is pinned and this is tested.
+The only module that imports ``mcp``; ``sdk`` sees to it that little of it comes. ``serve_dual_era_loop`` is called directly,
+because ``Server.run`` would enter a lifespan of its own per connection; it is not in the SDK's public list, so the dependency
+is pinned and this is tested.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import mcp.types as wire
-from mcp.server import CacheHint
+import mcp_types as wire
+from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.runner import serve_dual_era_loop

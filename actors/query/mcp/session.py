@@ -13,7 +13,6 @@ answered meanwhile, and a bridge is told that it is being loaded.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import socket
@@ -27,6 +26,7 @@ import msgspec
 
 from ....protocol.lines import LineReader, LineWriter, read_line, serve_lines
 from ....protocol.version import VERSION
+from . import sdk
 from .desk import Ask, Desk, Facts, caller_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Sessions:
     async def _load(self, after: anyio.Event | None) -> None:
         if after is not None:
             await after.wait()
-        module = await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.server")
+        module = await anyio.to_thread.run_sync(sdk.import_server)
         self._server = module.McpServer(self.desk)
         self._loaded.set()
 

@@ -51,6 +51,14 @@ def redact(text: str, extra: Sequence[re.Pattern[str]] = (), allow: Sequence[str
     return text, counts
 
 
+def is_clean(text: str) -> bool:
+    """
+    Whether neither ``redact`` without patterns of the user's nor ``drop_blobs`` would change ``text``, nor any whole lines
+    of it. False for some texts that they would not change either.
+    """
+    return not _has_run(text, _BLOBS, _BLOB_RUN) and not _suspects(text)
+
+
 def compile_extra(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
     """The user's patterns, compiled. Raises BadPattern naming the first that is wrong or matches the empty text."""
     compiled = []
@@ -154,26 +162,21 @@ def _key_lines_before(text: str, at: int, limit: int) -> int:
 
 # --- the look at a text that decides which rules run -----------------------------------------------------------------------
 
-# The last three characters before a "_" or "-" of a maker's token: one split finds them all.
-_ENDS: dict[str, dict[str, str]] = {
-    "_": {
-        "ghp": "github", "gho": "github", "ghu": "github", "ghs": "github", "ghr": "github", "pat": "github provider",
-        "npm": "npm", "org": "huggingface", "gsk": "provider", "_v1": "provider", "pca": "provider", "ppa": "provider",
-        "pss": "provider", "api": "provider", "ntn": "provider", "ret": "provider", "igd": "provider", "tkn": "provider",
-        "uth": "provider", "sbp": "provider", "ems": "provider", "oat": "provider", "v1": "provider", "pw": "provider",
-    },
-    "-": {
-        "pat": "gitlab", "oas": "gitlab", "ldt": "gitlab", "lrt": "gitlab", "cbt": "gitlab", "ptt": "gitlab", "lft": "gitlab",
-        "imt": "gitlab", "ent": "gitlab", "oat": "gitlab", "fct": "gitlab", "ypi": "pypi", "pit": "gohighlevel",
-        "oxa": "slack", "oxb": "slack", "oxe": "slack", "oxo": "slack", "oxp": "slack", "oxr": "slack", "oxs": "slack",
-        "app": "slack", "spx": "google", "ess": "openai", "xai": "provider", "plx": "provider", "key": "provider",
-        "mak": "provider", "rak": "provider",
-    },
+# The three characters before a "_" or "-" of a maker's token, where at least BEHIND of a token's characters follow it.
+_ENDS: dict[str, str] = {
+    "ghp_": "github", "gho_": "github", "ghu_": "github", "ghs_": "github", "ghr_": "github", "pat_": "github provider",
+    "npm_": "npm", "org_": "huggingface", "gsk_": "provider", "_v1_": "provider", "pca_": "provider", "ppa_": "provider",
+    "pss_": "provider", "api_": "provider", "ntn_": "provider", "ret_": "provider", "igd_": "provider", "tkn_": "provider",
+    "uth_": "provider", "sbp_": "provider", "ems_": "provider", "oat_": "provider", "_pw_": "provider",
+    "pat-": "gitlab", "oas-": "gitlab", "ldt-": "gitlab", "lrt-": "gitlab", "cbt-": "gitlab", "ptt-": "gitlab",
+    "lft-": "gitlab", "imt-": "gitlab", "ent-": "gitlab", "oat-": "gitlab", "fct-": "gitlab", "ypi-": "pypi",
+    "pit-": "gohighlevel", "oxa-": "slack", "oxb-": "slack", "oxe-": "slack", "oxo-": "slack", "oxp-": "slack",
+    "oxr-": "slack", "oxs-": "slack", "app-": "slack", "spx-": "google", "ess-": "openai", "xai-": "provider",
+    "plx-": "provider", "key-": "provider", "mak-": "provider", "rak-": "provider",
 }  # fmt: skip
-_SHORT_ENDS = {
-    "_": (("hf_", "huggingface"), ("r8_", "provider"), ("k_live_", "stripe"), ("k_test_", "stripe")),
-    "-": (("sk-", "openai"),),
-}
+_SHORT_ENDS = {"hf_": "huggingface", "r8_": "provider", "sk-": "openai"}
+_LONG_ENDS = {"ive_": "k_live_", "est_": "k_test_"}
+"""Of Stripe's: three characters would be those of half of all test names."""
 _CAPITALS = (("AIza", "google"), ("EAA", "meta"), ("ATATT", "provider"), ("AKIA", "aws"), ("ASIA", "aws"), ("ABIA", "aws"),
              ("ACCA", "aws"))  # fmt: skip
 
@@ -189,6 +192,9 @@ _KEY_FILES = r"\.(?:ssh|aws|kube|gnupg|azure|config)[/\\]"
 _KEY_NAMES = r"_(?:rsa|dsa|ecdsa|ed25519)"
 _DOTTED = r"\.(?:atl|(?<=(?:sg|v[sbr]|dp|29)\.))"
 _UPPER = r"A(?:A|Iza|TATT|KIA|SIA|BIA|CCA)"
+BEHIND = 8
+"""Characters that every token has behind the mark of ``_ENDS``; Stripe's have no more."""
+_MARKED = r"(?s)%s(?=[a-z0-9_.-]{" + str(BEHIND) + r"})(?<=(....))"
 
 _RUN_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-=~+%"
 _TOKEN_RUN = b"x" * 15
@@ -211,6 +217,7 @@ class _Looks:
         self.p, self.c, self.k, self.b, self.upper, self.dotted, self.key_files, self.key_names = (
             re.compile(source).search for source in (_P, _C, _K, _B, _UPPER, _DOTTED, _KEY_FILES, _KEY_NAMES)
         )
+        self.marks = {mark: re.compile(_MARKED % mark).findall for mark in "_-"}
 
 
 _looks: _Looks | None = None
@@ -219,13 +226,16 @@ _looks: _Looks | None = None
 def _makers(text: str, low: str, looks: _Looks) -> set[str]:
     """Whose tokens may be in a text that has a run of a token's length."""
     makers: set[str] = set()
-    for mark, table in _ENDS.items():
-        if mark in low:
-            for end in table.keys() & {part[-3:] for part in low.split(mark)}:
-                makers.update(table[end].split())
-            for literal, name in _SHORT_ENDS[mark]:
-                if literal in low:
-                    makers.add(name)
+    for mark, marked in looks.marks.items():
+        if mark not in low:
+            continue
+        for end in set(marked("   " + low)):
+            if end in _ENDS:
+                makers.update(_ENDS[end].split())
+            elif end[1:] in _SHORT_ENDS:
+                makers.add(_SHORT_ENDS[end[1:]])
+            elif end in _LONG_ENDS and _LONG_ENDS[end] in low:
+                makers.add("stripe")
     if looks.upper(text):
         makers.update(name for literal, name in _CAPITALS if literal in text)
     if "J" in text and "eyJ" in text:

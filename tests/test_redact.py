@@ -159,6 +159,48 @@ def test_idempotent_on_debris(text: str) -> None:
     assert redact.redact(once) == (once, {})
 
 
+def _tried(text: str) -> tuple[str, dict[str, int]]:
+    """``text`` redacted with every rule of a maker's tried, whatever the look at it said."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redact, "_has_run", lambda *_: True)
+        patch.setattr(redact, "_makers", lambda *_: set(secret_kinds.MAKER_RULES))
+        return redact.redact(text)
+
+
+MARKS = (
+    "hf_ r8_ sk- sk_live_ rk_test_ ghp_ gho_ github_pat_ glpat- glagent- xoxb- xapp- dop_v1_ hvs. ya29. pscale_pw_ pscale_tkn_"
+    " tskey-auth- GOCSPX- AKIA EAA eyJa. 1// abc7Q~ dapi api_org_ rubygems_ sb_secret_ npm_ pypi- figd_ SG. dp.pt. key- 12345678:"
+).split()
+RUNS = ["AAa1b2c3d4e5", "ABCDEFGH12345678", "0123456789abcdef" * 3, "aB3-_x9Y8z7W6v5u4t3s2r1q0", "a.b", ""]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.tuples(*map(st.sampled_from, ([*"_-.:~/@ \n", "é", ""], MARKS, RUNS))).map("".join), max_size=3).map(
+        "".join
+    )
+)
+def test_the_look_misses_no_token(text: str) -> None:
+    """What decides which rules run leaves none out that would find something."""
+    assert redact.redact(text) == _tried(text)
+
+
+@pytest.mark.parametrize("kind", sorted(SECRETS))
+def test_clean_is_what_nothing_is_taken_from(kind: str) -> None:
+    """A text is called clean only when no line of it holds a secret."""
+
+    @settings(max_examples=20, deadline=None)
+    @given(AROUND, SECRETS[kind], AROUND)
+    def check(before: str, made: tuple[str, str], after: str) -> None:
+        whole = "\n".join((before, made[0], after))
+        assert not redact.is_clean(whole)
+        if redact.is_clean(before):
+            assert redact.redact(before) == (before, {})
+            assert redact.drop_blobs(before) == (before, 0)
+
+    check()
+
+
 KEY = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7" + "aB3d" * 3] * 20)
 
 

@@ -146,7 +146,7 @@ def accept(wire: Wire, received_ms: int, intake: Intake = DEFAULT) -> Event | Dr
     payload = wire.payload
     if wire.cwd and not hosts.has_cwd(payload):
         payload = {**payload, "cwd": wire.cwd}
-    event = adapt(wire.host, wire.event, payload, at_ms, intake)
+    event = adapt(wire.host, wire.event, payload, at_ms, intake, wire.sent_ms)
     if isinstance(event, Dropped):
         return event
     changes: dict[str, Any] = {}
@@ -162,12 +162,17 @@ def accept(wire: Wire, received_ms: int, intake: Intake = DEFAULT) -> Event | Dr
 
 
 def adapt(
-    host_hint: str, event_hint: str, payload: Mapping[str, Any], received_ms: int, intake: Intake = DEFAULT
+    host_hint: str,
+    event_hint: str,
+    payload: Mapping[str, Any],
+    received_ms: int,
+    intake: Intake = DEFAULT,
+    sent_ms: int = 0,
 ) -> Event | Dropped:
     """
     The event that ``payload`` describes. ``host_hint`` and ``event_hint`` come from the hook's command line; the payload's
     shape wins over them, since one host runs another's hook files. Never raises on strange payloads: what is not
-    understood is kept as ``other``.
+    understood is kept as ``other``. ``sent_ms``: the client's time, whether it is believed or not.
     """
     seen = hosts.read(host_hint, event_hint, payload)
     if isinstance(seen, str):
@@ -187,8 +192,9 @@ def adapt(
     at_ms = seen.at_ms if 0 < seen.at_ms <= received_ms + FUTURE_MS else received_ms
     family = tools.family(seen.tool) if seen.tool else ""
     output = "" if seen.output is None else seen.output
+    wash = _unchanged if _is_clean((output, seen.command, seen.text, seen.title, seen.assistant), intake) else clean
     # What recalld itself answered is in the notes: a copy here would be found again, as if somebody had said it.
-    head, tail = ("", "") if _is_ours(seen.tool) else both_ends(output, HEAD_BYTES, TAIL_BYTES, clean)
+    head, tail = ("", "") if _is_ours(seen.tool) else both_ends(output, HEAD_BYTES, TAIL_BYTES, wash)
     text_limit = TEXT_BYTES if seen.kind in ("user-prompt", "post-compaction") else NOTE_BYTES
     session = seen.session or "anon-" + _digest(seen.host, seen.cwd)
     event = Event(
@@ -202,7 +208,7 @@ def adapt(
         tool=_short(seen.tool if seen.tool.isalpha() else clean(seen.tool)),
         family=family,  # type: ignore[arg-type]
         call_id=_short(seen.call_id),
-        command=cut(seen.command, COMMAND_BYTES, clean),
+        command=cut(seen.command, COMMAND_BYTES, wash),
         paths=_cleaned_paths(seen, intake.home, clean) if seen.paths else (),
         wrote=family == tools.FILE and tools.writes(seen.tool),
         outcome=seen.outcome,  # type: ignore[arg-type]
@@ -210,13 +216,13 @@ def adapt(
         duration_ms=max(0, seen.duration_ms),
         output_head=head,
         output_tail=tail,
-        output_bytes=len(output.encode("utf-8", "replace")),
-        text=cut(seen.text, text_limit, clean),
-        assistant=cut(seen.assistant, TEXT_BYTES, clean) if intake.assistant_messages else "",
+        output_bytes=len(output) if output.isascii() else len(output.encode("utf-8", "replace")),
+        text=cut(seen.text, text_limit, wash),
+        assistant=cut(seen.assistant, TEXT_BYTES, wash) if intake.assistant_messages else "",
         model=_short(seen.model),
         source=_short(seen.source),
         reason=_short(seen.reason),
-        title=cut(seen.title, 300, clean),
+        title=cut(seen.title, 300, wash),
         agent_id=_short(seen.agent_id),
         agent_type=_short(seen.agent_type),
         turn=_short(seen.turn),
@@ -225,8 +231,21 @@ def adapt(
         redacted=counts,
     )
     # Nobody else has it yet: a copy of forty fields would cost as much as the rest.
-    msgspec.structs.force_setattr(event, "id", _identity(event, seen.text or output))
+    # By the sender's clock: whether its time is believed may change between two copies, one of which lay in the spool.
+    said_ms = max(seen.at_ms, 0) or max(sent_ms, 0) or at_ms
+    msgspec.structs.force_setattr(event, "id", _identity(event, seen.text or output, said_ms))
     return event
+
+
+def _is_clean(texts: tuple[str, ...], intake: Intake) -> bool:
+    """Whether none of ``texts`` has anything to remove: one look at all of them, for most events have nothing."""
+    if intake.extra or sum(map(len, texts)) > WINDOW_CHARS:
+        return False
+    return redact.is_clean("\n".join([text for text in texts if text]))
+
+
+def _unchanged(text: str) -> str:
+    return text
 
 
 def _is_ours(tool: str) -> bool:
@@ -279,6 +298,8 @@ def search_text(event: Event) -> str:
 
 def cut(text: str, limit_bytes: int, clean: Callable[[str], str]) -> str:
     """``text`` cleaned, then cut to ``limit_bytes`` of UTF-8 with head and tail kept and what is missing named."""
+    if not text:
+        return ""
     head, tail = both_ends(text, limit_bytes * 2 // 3, limit_bytes // 3, clean)
     return head if not tail else f"{head}\n[… cut …]\n{tail}"
 
@@ -349,7 +370,7 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _identity(event: Event, content: str) -> str:
+def _identity(event: Event, content: str, said_ms: int) -> str:
     """
     Two configurations may send one event twice, and a spool may send it again: the id depends on what happened alone.
 
@@ -363,4 +384,4 @@ def _identity(event: Event, content: str) -> str:
         return _digest("turn", event.session, event.kind, event.turn, event.agent_id, what)
     name = event.name if event.kind == "other" else ""
     key = (event.cwd, event.kind, name, event.tool, event.command, *event.paths, event.agent_id, event.source, what)
-    return f"{_digest(event.session, *key)}:{event.at_ms // NEAR_MS}"
+    return f"{_digest(event.session, *key)}:{said_ms // NEAR_MS}"

@@ -62,6 +62,8 @@ def exit_code(output: str) -> int | None:
     """The code in ``Exit code: 2`` or ``Process exited with code 2``, as Codex and Gemini write it near an output's ends."""
     for part in (output[:400], output[-200:]):
         low = part.lower()
+        if "exit" not in low:
+            continue
         for mark in ("exit code", "exited with code"):
             at = low.find(mark)
             if at >= 0:

@@ -115,15 +115,24 @@ def _collect(given: object, found: list[str], depth: int) -> None:
     if not isinstance(given, dict) or depth > 3:
         return
     # Most inputs are a command and its description: one look at the keys spares thirty.
-    for key in () if _NAMING.isdisjoint(given) else PATH_KEYS:
+    if not _NAMING.isdisjoint(given):
+        _collect_named(given, found, depth)
+    for key in ("patch", "input", "patchText", "command"):
+        value = given.get(key)
+        if isinstance(value, str):
+            found.extend(_patched(value))
+
+
+def _collect_named(given: dict[str, object], found: list[str], depth: int) -> None:
+    for key in PATH_KEYS:
         _add(given.get(key), found)
-    for key in () if _NAMING.isdisjoint(given) else PATH_LIST_KEYS:
+    for key in PATH_LIST_KEYS:
         value = given.get(key)
         if isinstance(value, list):
             for item in value[:MAX_PATHS]:
                 _add(item, found)
                 _collect(item if isinstance(item, dict) else None, found, depth + 1)
-    for key in () if _NAMING.isdisjoint(given) else NESTED_KEYS:
+    for key in NESTED_KEYS:
         value = given.get(key)
         if isinstance(value, list):
             for item in value[:MAX_PATHS]:
@@ -131,10 +140,6 @@ def _collect(given: object, found: list[str], depth: int) -> None:
         elif isinstance(value, dict):  # Codex: {"changes": {"path": {...}}}
             for path in list(value)[:MAX_PATHS]:
                 _add(path, found)
-    for key in ("patch", "input", "patchText", "command"):
-        value = given.get(key)
-        if isinstance(value, str):
-            found.extend(_patched(value))
 
 
 def _add(value: object, found: list[str]) -> None:

@@ -32,6 +32,8 @@ class Run:
         self.files = files
         self.recoveries_ms: dict[str, list[float]] = {}
         self.note = ""
+        self.wrong: list[str] = []
+        """What was found that must not be, in words."""
 
     def until_end(self) -> Iterator[float]:
         """Seconds left, until the row's time is over."""
@@ -90,7 +92,8 @@ def stop_supervisor(run: Run) -> None:
     time.sleep(15)
     run.daemon.process.send_signal(signal.SIGCONT)
     time.sleep(3)
-    run.note = "same processes" if run.daemon.pids() == before else "children were replaced"
+    if run.daemon.pids() != before:
+        run.wrong.append("children were replaced")
 
 
 def database_deleted(run: Run) -> None:
@@ -306,7 +309,8 @@ def suspended(run: Run) -> None:
         for pid in pids:
             os.kill(pid, number)
         time.sleep(15 if number == signal.SIGSTOP else 3)
-    run.note = "same processes" if run.daemon.pids() == before else "processes were replaced"
+    if run.daemon.pids() != before:
+        run.wrong.append("processes were replaced")
 
 
 def odd_times(run: Run) -> None:

@@ -8,8 +8,8 @@ client. Each row counts recalls asked, answered, degraded and failed with their 
 stored twice; edits not found after settling; how long an actor was away; and what was left over. A fault that this machine
 cannot make (mounting, for one, needs root) is reported as skipped, with the reason.
 
-Not made here: jumps of the system's clock, which need the right to set it for everybody on the machine. What such a jump
-leaves behind, files from the past and the future, is a row; what the processes count by, the monotonic clock, cannot jump.
+The wall clock jumps for the daemon and its clients alone (``clocks.py``); what the kernel writes, the times of the files
+that they make, keeps the machine's time. Files from the past and the future are a row of their own.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
+import clocks
+import fault_kinds
 import power
-from fault_kinds import FAULTS, Run, Skipped, prepared
+from fault_kinds import Run, Skipped
 from harness import Daemon, until
 from load import SESSION, WORDS, Footprint, Load
 from recalld.protocol.envelope import ProtocolError
 from recalld.protocol.messages.capture import EventPage, SessionEvents
+from recalld.protocol.messages.recall import DescribeIndex, IndexReport
 
+FAULTS = {**fault_kinds.FAULTS, **clocks.CLOCK_FAULTS}
+CLOCK_S = 70.0
+"""A wrong clock is kept for longer than anything waits between two looks for what is over."""
 LATE_S = 35.0
 """A hook client that ran out of time leaves a child behind that may take 30 s to write its spool file."""
 CONFIG = "[supervisor]\nbeat_timeout_s = 5.0\n[watcher]\nsweep_s = 5.0\n"
@@ -52,7 +58,9 @@ def row(name: str, seconds: float, *, files: int = 10_000) -> dict[str, Any]:
     daemon = Daemon(folder)
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(prepared(name, daemon))
+            if name in clocks.CLOCK_FAULTS:
+                clocks.prepare(daemon)
+            stack.enter_context(fault_kinds.prepared(name, daemon))
             for word in WORDS:
                 daemon.write(f"{word}.md", f"# The {word}\n\nThe {word} is kept in the {random.choice(WORDS)} room.\n")
             daemon.start(config=CONFIG)
@@ -96,12 +104,16 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
             "acknowledged": len(load.acknowledged), "lost": len(lost), "doubled": len(doubled), "which": [*lost, *doubled][:5],
         },
         "edits": {"made": len(load.edits), "missing": len(missing)},
+        "notes": {"files": files_of(daemon), "indexed": indexed(daemon)},
         "recovery_ms": {actor: {"n": len(t), "p50": at(t, 0.5), "p99": at(t, 0.99)} for actor, t in recoveries.items()},
         "leaks": {
             "processes": after.processes - before.processes,
             "descriptors": {n: after.descriptors[n] - before.descriptors.get(n, 0) for n in after.descriptors},
             "memory_mb": {n: round(after.memory_mb[n] - before.memory_mb.get(n, 0), 1) for n in after.memory_mb},
         },
+        "memory_mb": after.memory_mb,
+        "peak_mb": after.peak_mb,
+        "wrong": run.wrong,
         "note": run.note,
     }  # fmt: skip
 
@@ -123,6 +135,19 @@ def events_of(daemon: Daemon, load: Load) -> tuple[list[str], list[str]]:
     return [t for t, n in counts.items() if n == 0], [t for t, n in counts.items() if n > 1]
 
 
+def files_of(daemon: Daemon) -> int:
+    """Notes on the disk: of the vault and of the wiki."""
+    places = (daemon.vault.rglob("*.md"), daemon.paths.wiki.rglob("*.md"))
+    return sum(path.is_file() for place in places for path in place)
+
+
+def indexed(daemon: Daemon) -> int:
+    """Notes that the index holds."""
+    report = daemon.ask("query", DescribeIndex())
+    assert isinstance(report, IndexReport)
+    return report.notes
+
+
 def at(values: list[float], share: float) -> float:
     """A quantile of sorted values, 0 of none."""
     return round(values[min(len(values) - 1, int(share * len(values)))], 1) if values else 0.0
@@ -135,10 +160,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"comma-separated, of: {', '.join(names)}")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a row")
     parser.add_argument("--kills-seconds", type=float, default=300.0, help="length of kill_each")
+    parser.add_argument("--clock-seconds", type=float, default=CLOCK_S, help="length of each row of the clock")
     parser.add_argument("--soak-seconds", type=float, default=3600.0, help="length of soak")
     parser.add_argument("--files", type=int, default=10_000, help="how many files appear at once in many_files")
     arguments = parser.parse_args()
     lengths = {"kill_each": arguments.kills_seconds, "soak": arguments.soak_seconds}
+    lengths.update(dict.fromkeys(clocks.CLOCK_FAULTS, arguments.clock_seconds))
     report: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
         "python": platform.python_version(),

@@ -161,6 +161,7 @@ class Footprint:
         self.processes = len([pid for pid in pids.values() if pid and alive(pid)])
         self.descriptors = {name: count(f"/proc/{pid}/fd") for name, pid in pids.items()}
         self.memory_mb = {name: _rss_mb(pid) for name, pid in pids.items()}
+        self.peak_mb = {name: _peak_mb(pid) for name, pid in pids.items()}
 
 
 def count(folder: str) -> int:
@@ -175,4 +176,13 @@ def _rss_mb(pid: int) -> float:
         with open(f"/proc/{pid}/statm") as statm:
             return round(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
     except OSError:
+        return -1.0
+
+
+def _peak_mb(pid: int) -> float:
+    """The most that a process has had since it began."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next(round(int(line.split()[1]) / 1e3, 1) for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
         return -1.0

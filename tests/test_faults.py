@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
 
-SECONDS = {"kill_each": 16.0, "disk_full": 6.0, "read_only_data": 6.0}
+SECONDS = {"kill_each": 16.0, "disk_full": 6.0, "read_only_data": 6.0, "clock_ten_years": 22.0, "clock_swings": 14.0}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,9 @@ SECONDS = {"kill_each": 16.0, "disk_full": 6.0, "read_only_data": 6.0}
         "vault_away",
         "disk_full",
         "read_only_data",
+        "suspended",
+        "clock_ten_years",
+        "clock_swings",
     ],
 )
 def test_nothing_is_lost_and_recall_goes_on(fault: str) -> None:
@@ -35,5 +38,7 @@ def test_nothing_is_lost_and_recall_goes_on(fault: str) -> None:
     assert found["events"]["acknowledged"] > 0
     assert (found["events"]["lost"], found["events"]["doubled"]) == (0, 0), found["events"]["which"]
     assert found["edits"]["missing"] == 0
+    assert found["notes"]["indexed"] == found["notes"]["files"]
+    assert found["wrong"] == []
     assert found["leaks"]["processes"] == 0
     assert all(growth < 32 for growth in found["leaks"]["descriptors"].values()), found["leaks"]

@@ -130,12 +130,25 @@ def test_who_a_handoff_fits(given: dict[str, Any], place: dict[str, str], fits: 
 def test_a_later_session_of_the_folder_supersedes() -> None:
     """Not the other way round: an imported old session must not take the place of yesterday's."""
     old, new = handoff("old", at_ms=T), handoff("new", at_ms=T + 1)
-    assert handoffs.superseded_by(new, [old]) == ["old"]
-    assert handoffs.superseded_by(old, [new]) == []
-    assert handoffs.outdated(old, [new])
-    assert not handoffs.outdated(new, [old])
+    assert handoffs.superseded_by(new, [old], T + 2) == ["old"]
+    assert handoffs.superseded_by(old, [new], T + 2) == []
+    assert handoffs.outdated(old, [new], T + 2)
+    assert not handoffs.outdated(new, [old], T + 2)
     elsewhere = handoff("elsewhere", cwd="/other")
-    assert handoffs.superseded_by(new, [elsewhere, handoff("manual", automatic=False)]) == []
+    assert handoffs.superseded_by(new, [elsewhere, handoff("manual", automatic=False)], T + 2) == []
+
+
+def test_a_handoff_from_the_future_is_the_older_one() -> None:
+    """It was left while the clock was ahead: what ends under the right clock takes its place, and is not born obsolete."""
+    ahead, new = handoff("ahead", at_ms=T + 400 * handoffs.DAY_MS), handoff("new", at_ms=T)
+    assert handoffs.superseded_by(new, [ahead], T) == ["ahead"]
+    assert not handoffs.outdated(new, [ahead], T)
+
+
+def test_a_handoff_of_1970_does_not_age() -> None:
+    """It was left before the clock was set: how old it is nobody knows, and it may be of this morning."""
+    assert not handoffs.expired(handoff(at_ms=600_000), T, 14)
+    assert handoffs.expired(handoff(at_ms=T - 15 * handoffs.DAY_MS), T, 14)
 
 
 def test_transitions_compare_before_they_set() -> None:

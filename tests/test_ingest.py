@@ -176,7 +176,7 @@ async def test_idle_sessions_are_ended(short_tmp: Path) -> None:
     async with running(short_tmp) as rig:
         await rig.send(prompt("s1", rig.checkout(), "Fix the gear"))
         await rig.ingest.settle()
-        await rig.ingest.end_overdue()
+        await rig.ingest.ends.end_overdue(rig.env.config.capture)
         await rig.ingest.settle()
         assert rig.rows("SELECT ended_ms FROM sessions") == [(FIRST_MS,)]
         assert len(rig.pages()) == 1

@@ -210,17 +210,17 @@ def test_a_note_that_cannot_be_parsed_is_counted(index: Index) -> None:
 
 
 def test_leases(index: Index) -> None:
-    """A leased chunk is not given twice; after the lease, or a clock that went back, it is; newest texts come first."""
+    """A leased chunk is not given twice; after the lease, or a start of the machine, it is; newest texts come first."""
     index.use_model()
     index.write("a.md", "older")
     index.later(1)
     index.write("b.md", "newer")
     claim = ClaimChunks(model_id=index.model_id, limit=1, lease_ms=1000)
 
-    def texts(now_ms: int) -> list[str]:
-        return [chunk.text for chunk in index.run(vectors.claim_chunks, claim, now_ms).chunks]
+    def texts(elapsed_ms: int) -> list[str]:
+        return [chunk.text for chunk in index.run(vectors.claim_chunks, claim, elapsed_ms).chunks]
 
-    now = index.now_ms
+    now = 20 * DAY_MS
     assert texts(now) == ["newer"]
     assert texts(now) == ["older"]
     assert texts(now + 500) == []

@@ -59,11 +59,14 @@ from .pasttime import PastTime
 from .records import maintenance, notes, vaults, vectors
 from .records.common import Rules
 from .upkeep import Upkeep, now_ms
+from .wallclock import WallClock, elapsed_ms
 
 log = logging.getLogger("recalld.writer")
 
 CLOSE_STEP = 200
 """Notes of a removed vault that are forgotten per transaction."""
+KEEP_ALL_DAYS = 36_500
+"""Versions are kept for this long while the clock is not believed."""
 COUNT_S = 1.0
 COUNT_SHARE = 0.05
 """Counting for status takes at most this share of the database thread."""
@@ -78,7 +81,8 @@ class Writer:
         self.env = env
         self.db = Database(env.paths.database)
         self.claims = Claims()
-        self.ingest = Ingest(env, self.db)
+        self.clock = WallClock()
+        self.ingest = Ingest(env, self.db, self.clock)
         self.ingest.index.indexed = self._pages_indexed
         self.counts = maintenance.Counts()
         self.upkeep = Upkeep(self.db, env.paths)
@@ -110,7 +114,8 @@ class Writer:
     @property
     def rules(self) -> Rules:
         config = self.env.config
-        return Rules(config.history.keep_versions, config.history.keep_days, config.embedder.model != "none")
+        keep_days = config.history.keep_days if self.clock.is_believed else KEEP_ALL_DAYS
+        return Rules(config.history.keep_versions, keep_days, config.embedder.model != "none")
 
     async def run(self, ready: Callable[[], None]) -> None:
         if problem := version_problem():
@@ -179,7 +184,7 @@ class Writer:
         return answer
 
     async def claim_chunks(self, m: ClaimChunks) -> Claimed:
-        return await self.claims.wait(lambda: self.db.run(vectors.claim_chunks, m, now_ms()), m.wait_ms)
+        return await self.claims.wait(lambda: self.db.run(vectors.claim_chunks, m, elapsed_ms()), m.wait_ms)
 
     async def store_vectors(self, m: StoreVectors) -> Indexed:
         return await self.db.run(vectors.store_vectors, m)

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from ...memory import redact
-from ...memory.capture import events, ledger, sessions
+from ...memory.capture import events, ledger
 from ...memory.capture.events import Dropped, Event, Intake, Wire
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
@@ -31,6 +31,7 @@ from .brief import Briefer
 from .database import Database
 from .desk import Desk
 from .door import Door
+from .ends import Ends
 from .feedback import FeedbackDesk
 from .finisher import Finisher
 from .journal import Journal
@@ -41,6 +42,7 @@ from .recorder import Recorder, now_ms
 from .records import captured
 from .seen import Seen
 from .spool import Spool, Undeliverable, first_problem
+from .wallclock import WallClock
 from .wiki.store import Wiki
 from .wikipages import WikiPages
 
@@ -68,7 +70,7 @@ DUPLICATE = b'{"ok":true,"duplicate":true}\n'
 class Ingest:
     """The capture half of the writer. ``handlers`` answers every CaptureRequest; ``run`` serves until cancelled."""
 
-    def __init__(self, env: Env, db: Database) -> None:
+    def __init__(self, env: Env, db: Database, clock: WallClock | None = None) -> None:
         self.env = env
         self.db = db
         self.journal = Journal(env.paths.journal)
@@ -77,6 +79,7 @@ class Ingest:
         self.recorder = Recorder(db, self.journal, lambda work: self.finisher.due(work))
         self.finisher = Finisher(db, self.wiki, self.index, self.recorder)
         self.pages = WikiPages(db, self.wiki, self.index)
+        self.ends = Ends(db, self.recorder, self.pages, clock or WallClock())
         self.briefer = Briefer(db, self.wiki, self.recorder, self.index.root)
         self.places = Places(db)
         self.door = Door(self.take)
@@ -95,8 +98,6 @@ class Ingest:
         self.started = asyncio.Event()
         """Set when everything is open and events are taken."""
         self._another = asyncio.Event()
-        self._live: dict[str, list[Any]] = {}
-        """Sessions that run: [as they began, when they were last heard of]."""
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def configure(self, config: Config) -> None:
@@ -157,8 +158,7 @@ class Ingest:
         try:
             await self._count()
             roots = await self.db.read(captured.project_roots)
-            for session in await self.db.read(captured.live_sessions):
-                self._live[session.id] = [session, session.last_ms]
+            for session in await self.ends.start():
                 self.places.remember(session, roots.get(session.project, ""))
         except ProtocolError as error:
             log.warning("what was captured cannot be counted yet: %s", error.text)
@@ -255,7 +255,7 @@ class Ingest:
 
         self._arrived()
         self.seen.under_way(event.id)
-        self._end_replaced(event)
+        self.ends.heard(event)
         self.recorder.put_nowait(received, durable, lone=len(self.door.connections) == 1)
 
     def _arrived(self) -> None:
@@ -286,7 +286,7 @@ class Ingest:
         if isinstance(received, Dropped):
             self.dropped_total += 1
             return
-        self._end_replaced(received.event)
+        self.ends.heard(received.event)
         await self.recorder.put_durable(received)
         self.seen.known_as(received.event)
         self._count_event(received.event)
@@ -318,25 +318,6 @@ class Ingest:
         await asyncio.gather(*waiting)
         return asks.Imported(stored=stored, duplicates=duplicates, refused=refused)
 
-    # -- ends that nobody sends
-
-    def _end_replaced(self, event: Event) -> None:
-        """Remember who is live, and end whom the start of another session in the same place shows to be over."""
-        now = now_ms()
-        if event.kind == "session-end":
-            self._live.pop(event.session, None)
-            return
-        known = self._live.get(event.session)
-        if known is None:
-            known = self._live[event.session] = [sessions.begin(event), now]
-        known[1] = now
-        if event.kind == "session-start":
-            live = [msgspec.structs.replace(each, last_ms=last) for each, last in self._live.values()]
-            for session in sessions.replaced(live, event, now):
-                self._live.pop(session.id, None)
-                end = sessions.end_event(session, "replaced")
-                self.recorder.put_nowait(ledger.Happened(event=end), _nobody_waits)
-
     async def _tick(self) -> None:
         counted = -1
         for tick in itertools.count(1):
@@ -346,22 +327,11 @@ class Ingest:
                     counted = self.recorder.applied_seq
                     await self._count()
                 if tick % TICK_COUNTS == 0:
-                    await self.end_overdue()
+                    await self.ends.end_overdue(self.env.config.capture)
                 if tick % EXPIRY_COUNTS == 0:
-                    await self.pages.expire(now_ms())
+                    await self.ends.remove_expired()
             except ProtocolError as error:
                 log.info("looking for sessions that are over waits: %s", error.text)
-
-    async def end_overdue(self) -> None:
-        """End sessions that have been idle too long, expire old handoffs."""
-        capture = self.env.config.capture
-        now = now_ms()
-        live = await self.db.read(captured.live_sessions)
-        for session in sessions.overdue(live, now, capture.idle_end_min * 60_000):
-            await self.recorder.put_durable(ledger.Happened(event=sessions.end_event(session, "idle")))
-            self._live.pop(session.id, None)
-        for key in await self.db.read(captured.expire_handoffs, now, capture.handoff_expire_days):
-            await self.recorder.put_durable(ledger.HandedOff(op="expire", at_ms=now, id=key))
 
     async def _count(self) -> None:
         self._counts = await self.db.read(captured.counts)
@@ -429,8 +399,3 @@ class Ingest:
             depth=self._in_flight, peak=self._peak, limit=IN_FLIGHT, policy="refuse", refused=self._refused
         )
         return {"events": events_in_flight, **self.recorder.stats(), **self.journal.stats()}
-
-
-def _nobody_waits(seq: int, error: ProtocolError | None) -> None:
-    if error is not None:
-        log.warning("the end of a session is recorded later: %s", error.text)

@@ -27,7 +27,7 @@ LOOK_S = 2.0
 """How often the folder is looked at. A listing of an empty folder costs nothing that can be measured."""
 MAX_FILE_BYTES = 16 * 1024 * 1024
 SETTLE_S = 60.0
-"""A file without the final name that is older than this was left by a client that died while writing."""
+"""A file that has been without its final name for this long was left by a client that died, or was let go, while writing."""
 
 
 class Undeliverable(Exception):
@@ -48,6 +48,8 @@ class Spool:
         self.dead_letters = 0
         self.problem = ""
         """Why the last drain stopped; '' when it went through."""
+        self._unfinished: dict[str, float] = {}
+        """Files without their final name -> when they were first seen, by a clock that does not jump."""
 
     async def run(self) -> None:
         """Drain whenever there is something, until cancelled."""
@@ -116,14 +118,28 @@ class Spool:
             for entry in entries
             if entry.name.endswith(".json") and entry.name[:1] != "." and entry.is_file()
         )
-        for entry in entries:
-            if entry.name.endswith(".tmp") and entry.is_file() and time.time() - entry.stat().st_mtime > SETTLE_S:
-                Path(entry.path).unlink(missing_ok=True)
+        self._settle_unfinished({entry.name for entry in entries if entry.name.endswith(".tmp") and entry.is_file()})
         try:
             dead = sum(1 for entry in os.scandir(self.dead) if entry.name.endswith(".json"))
         except FileNotFoundError:
             dead = 0
         return names, dead
+
+    def _settle_unfinished(self, names: set[str]) -> None:
+        """A file that a client left before it got its name is taken in at the next look if it is whole, else removed."""
+        now = time.monotonic()
+        self._unfinished = {name: self._unfinished.get(name, now) for name in names}
+        for name, seen in self._unfinished.items():
+            path = self.folder / name
+            if now - seen <= SETTLE_S or path.is_symlink():
+                continue
+            try:
+                if is_whole(path.read_bytes()):
+                    path.rename(path.with_suffix(""))
+                else:
+                    path.unlink()
+            except FileNotFoundError:  # the client was merely slow
+                continue
 
     def _read(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
         found = []
@@ -168,6 +184,15 @@ class Spool:
                     path.with_name(path.name + ".reason").unlink(missing_ok=True)
                     count += 1
         return count
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a file was written to its end: one JSON object."""
+    try:
+        msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def first_problem(error: msgspec.MsgspecError) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from ...protocol.messages.capture import Handoff, Place
 from . import prompts
 from .digest import Digest, quoted, shorten
+from .events import FUTURE_MS
 from .sessions import ENDS, Session
 
 EXCERPT_CHARS = 1500
@@ -26,6 +27,8 @@ ITEM_CHARS = 1000
 SUMMARY_CHARS = 8000
 OPEN_STATES = ("open", "offered")
 DAY_MS = 86_400_000
+DATED_MS = 1_577_836_800_000
+"""2020-01-01: no handoff is older. One that says so was left while the clock was wrong, and how old it is nobody knows."""
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,8 +151,8 @@ def fits(handoff: Handoff, place: Place, now_ms: int, expire_days: int) -> bool:
 
 
 def expired(handoff: Handoff, now_ms: int, expire_days: int) -> bool:
-    """Whether an automatic handoff is too old to be offered. Manual ones do not age."""
-    return handoff.automatic and now_ms - handoff.at_ms > expire_days * DAY_MS
+    """Whether an automatic handoff is too old to be offered. Manual ones do not age, nor do those without a likely time."""
+    return handoff.automatic and handoff.at_ms >= DATED_MS and now_ms - handoff.at_ms > expire_days * DAY_MS
 
 
 def covers(folder: str, cwd: str) -> bool:
@@ -192,16 +195,21 @@ def step(handoff: Handoff, transition: Transition) -> Handoff:
             return handoff
 
 
-def superseded_by(new: Handoff, others: Iterable[Handoff]) -> list[str]:
-    """Ids of open automatic handoffs from exactly the same folder that the automatic ``new`` makes obsolete."""
+def superseded_by(new: Handoff, others: Iterable[Handoff], now_ms: int) -> list[str]:
+    """Ids of open automatic handoffs from exactly the same folder that the automatic ``new`` makes obsolete at ``now_ms``."""
     if not new.automatic:
         return []
-    return [each.id for each in others if _rivals(new, each) and each.at_ms <= new.at_ms]
+    return [each.id for each in others if _rivals(new, each) and not _later(each, new, now_ms)]
 
 
-def outdated(new: Handoff, others: Iterable[Handoff]) -> bool:
+def outdated(new: Handoff, others: Iterable[Handoff], now_ms: int) -> bool:
     """Whether a later session of the same folder has left an automatic handoff already (``new`` is of an old transcript)."""
-    return new.automatic and any(_rivals(new, each) and each.at_ms > new.at_ms for each in others)
+    return new.automatic and any(_rivals(new, each) and _later(each, new, now_ms) for each in others)
+
+
+def _later(other: Handoff, new: Handoff, now_ms: int) -> bool:
+    """Whether ``other`` is the younger one. One from the future was left while the clock was ahead: it came before."""
+    return new.at_ms < other.at_ms <= now_ms + FUTURE_MS
 
 
 def _rivals(new: Handoff, other: Handoff) -> bool:

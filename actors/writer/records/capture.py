@@ -240,9 +240,9 @@ class _Batch:
         if (known := handoff_of(self.conn, handoff.id)) is not None:
             return known
         others = open_handoffs(self.conn, handoff.project)
-        if handoffs.outdated(handoff, others):
+        if handoffs.outdated(handoff, others, at_ms):
             handoff = msgspec.structs.replace(handoff, state="expired")
-        for other in handoffs.superseded_by(handoff, others):
+        for other in handoffs.superseded_by(handoff, others, at_ms):
             self._step(other, "expire", at_ms, Place())
         _put_handoff(self.conn, handoff)
         return handoff

@@ -57,6 +57,12 @@ def expire_handoffs(conn: sqlite3.Connection, now_ms: int, expire_days: int) -> 
     return [each.id for each in old if handoffs.expired(each, now_ms, expire_days)]
 
 
+def newest_ms(conn: sqlite3.Connection) -> int:
+    """The latest time at which anything is known to have happened; 0 when nothing has."""
+    looks = ("SELECT max(swept_ms) FROM vaults", "SELECT max(last_ms) FROM sessions")
+    return max(int(conn.execute(look).fetchone()[0] or 0) for look in looks)
+
+
 def get_session(conn: sqlite3.Connection, key: str) -> Session | None:
     """A session by its id, or by an unambiguous beginning or end of it (8 characters or more)."""
     row = conn.execute("SELECT state FROM sessions WHERE id = ?", (key,)).fetchone()

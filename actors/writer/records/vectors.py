@@ -126,15 +126,19 @@ def use_model(conn: sqlite3.Connection, message: UseModel, now_ms: int) -> Model
     return ModelInUse(model_id=model_id, pending=waiting(conn))
 
 
-def claim_chunks(conn: sqlite3.Connection, message: ClaimChunks, now_ms: int) -> Claimed:
-    """Lease the newest texts that wait. Raises Conflict when another model is in use: the caller sends UseModel again."""
+def claim_chunks(conn: sqlite3.Connection, message: ClaimChunks, elapsed_ms: int) -> Claimed:
+    """
+    Lease the newest texts that wait. Raises Conflict when another model is in use: the caller sends UseModel again.
+
+    Leases count by a clock that nobody sets: a jump must not count as the embedder's death on what it is working on.
+    """
     _check_model(conn, message.model_id)
     limit = min(max(message.limit, 1), MAX_LIMIT)
-    # A lease further away than any that is given out is from before the clock went back.
+    # A lease further away than any that is given out is from before the machine was started.
     conn.execute(
         "UPDATE pending SET tries = tries + 1, lease_until_ms = 0, error = ?"
         " WHERE lease_until_ms > 0 AND (lease_until_ms <= ? OR lease_until_ms > ?)",
-        (DIED, now_ms, now_ms + MAX_LEASE_MS),
+        (DIED, elapsed_ms, elapsed_ms + MAX_LEASE_MS),
     )
     batch: list[tuple[bytes]] = []
     for tries in range(MAX_TRIES):
@@ -151,7 +155,7 @@ def claim_chunks(conn: sqlite3.Connection, message: ClaimChunks, now_ms: int) ->
             conn.execute("DELETE FROM pending WHERE hash = ?", (digest,))
         else:
             chunks.append(PendingChunk(digest, *row))
-    until = now_ms + min(max(message.lease_ms, 1), MAX_LEASE_MS)
+    until = elapsed_ms + min(max(message.lease_ms, 1), MAX_LEASE_MS)
     conn.executemany("UPDATE pending SET lease_until_ms = ? WHERE hash = ?", [(until, chunk.hash) for chunk in chunks])
     return Claimed(chunks=tuple(chunks))
 

@@ -106,6 +106,17 @@ def test_common_words_are_left_out_where_rarer_ones_are_there(index, find):
     assert set(find("standard").scores) == {"standard"}
 
 
+def test_the_best_few_are_those_of_all(index, find):
+    """A word of more passages than are wanted gives the best of them, with the scores that they have among all."""
+    index.write_all(
+        {f"n{i}.md": f"zeppelin {'airship ' * (i % 7)}number {i} " + "filler " * (i % 5) for i in range(40)}
+    )
+    all_of_them = find("zeppelin").scores["zeppelin"]
+    few = find("zeppelin", fulltext.TextParams(rows=9)).scores["zeppelin"]
+    assert len(all_of_them) == 40
+    assert list(few.items()) == sorted(all_of_them.items(), key=lambda pair: -pair[1])[:9]
+
+
 def test_only_notes_that_may_answer_are_found(index, find):
     """A filter is applied to all matches, not to the best few of the whole index."""
     index.write_all({f"n{i:03}.md": "needle " * (3 if i else 1) + "hay" for i in range(40)})

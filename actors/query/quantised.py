@@ -11,8 +11,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
 
-BLOCK_ROWS = 1024
-"""Rows widened to float32 at a time: 1.5 MB at 384 dimensions, which stays in the cache."""
+BLOCK_ROWS = 512
+"""Rows widened to float32 at a time: 0.8 MB at 384 dimensions, which stays in the cache, also of a core that is shared."""
 
 
 class Quantised:
@@ -53,6 +53,16 @@ class Quantised:
             for line, query in enumerate(queries):
                 np.dot(block[: end - start], query, out=out[line, start:end])
         out *= scale[:rows]
+        return out
+
+    def dot_rows(self, queries: Floats, rows: Ints) -> Floats:
+        """Each of ``queries`` with these rows: one line of results per query."""
+        out = np.empty((len(queries), len(rows)), np.float32)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = self.data[rows[start : start + BLOCK_ROWS]].astype(np.float32)
+            for line, query in enumerate(queries):
+                np.dot(block, query, out=out[line, start : start + len(block)])
+        out *= self.scale[rows]
         return out
 
 

@@ -6,6 +6,8 @@ From a question to an answer, in steps: prepare, gather, order, compose. Each st
 from __future__ import annotations
 
 import datetime
+import itertools
+import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -148,10 +150,9 @@ def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> t
     def fetch(hashes: list[bytes]) -> list[vectors.SentenceRow]:
         # Question and probes mostly want the same notes.
         absent = [key for key in hashes if key not in known]
-        known.update({key: [] for key in absent})
-        for row in vectors.sentences(conn, model_id, absent):
-            known[row.hash].append(row)
-        return [row for key in hashes for row in known[key]]
+        for key, rows in itertools.groupby(vectors.sentences(conn, model_id, absent), key=operator.attrgetter("hash")):
+            known[key] = list(rows)
+        return [row for key in hashes for row in known.get(key, ())]
 
     common = asked.params.dense_common
     return matrix.search(np.ascontiguousarray(queries, np.float32), fetch, asked.allowed, common)

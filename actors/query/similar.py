@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...memory.recall.types import VectorMatch
 from .quantised import Floats, Ints, floats, ranges
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .matrix import Layout, Matrix
 
 Fetch = Callable[[list[bytes]], Sequence[SentenceRow]]
-"""Sentences of the chunks with these hashes, read from the database."""
+"""Sentences of the chunks with these hashes, those of one hash together and in order, read from the database."""
 
 RESCORED = 160
 """Notes whose sentences are compared when they are in memory: more than ranking takes from any stream."""
@@ -25,6 +26,31 @@ FETCHED = 32
 """Notes whose sentences are fetched when they are not: about 1 ms."""
 NEAR = 0.15
 """A chunk this far below the best of its note does not hold the best sentence."""
+NOT_COMPARED = -2.0
+"""No cosine."""
+
+Ints32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+class Taken(NamedTuple):
+    """The sentences that were fetched, one row a chunk."""
+
+    slots: Ints
+    """Ascending."""
+    counts: Ints
+    spans: Ints32
+    """Slice of the best, and its cosine:"""
+    values: Floats
+    bares: Floats
+    """The largest cosine to the bare question."""
+
+
+def _nothing_taken(slots: Sequence[int] = (), counts: Sequence[int] = ()) -> Taken:
+    values, bares = np.zeros((2, len(slots)), np.float32)
+    return Taken(
+        np.array(slots, np.int64), np.array(counts, np.int64), np.zeros((len(slots), 2), np.int32), values, bares
+    )
 
 
 class Similarities:
@@ -50,15 +76,18 @@ class Similarities:
         self._bare = bare
         self._best = np.maximum.reduceat(cosines, layout.starts[:-1]) if len(cosines) else cosines
         self._score = (note_cos + self._best) / 2
-        self._sentence: dict[int, tuple[float, int, int, int]] = {}
-        """By place: cosine, chunk, slice of the best sentence."""
-        self._bare_cos: dict[int, float] = {}
-        """By place: the largest cosine of a sentence to ``bare``."""
-        self._bare_of_slot: dict[int, float] = {}
-        """The same by slot, for sentences that are not in memory."""
+        # By place, of the notes that were compared sentence by sentence.
+        self._compared = np.zeros(len(note_cos), np.bool_)
+        self._sentence_cos = np.zeros(len(note_cos), np.float32)
+        self._holder = np.zeros(len(note_cos), np.int64)
+        """The chunk with the best sentence."""
+        self._span = np.zeros((len(note_cos), 2), np.int32)
+        self._bare_cos = np.full(len(note_cos), NOT_COMPARED, np.float32)
+        """The largest cosine of a sentence to ``bare``."""
         self._matches: dict[int, VectorMatch | None] = {}
-        self._fetched: dict[int, tuple[Floats, list[tuple[int, int]]]] = {}
-        """By slot: cosines and slices of sentences that are not in memory."""
+        self._fetched: dict[int, tuple[Floats, Sequence[SentenceRow]]] = {}
+        """By slot: cosines of sentences that are not in memory."""
+        self._taken = _nothing_taken()
 
     def rescore(self, fetch: Fetch) -> None:
         """Replace the best chunk by the best sentence where it matters: in the notes that may come out on top."""
@@ -94,24 +123,24 @@ class Similarities:
         places = places[layout.note_ids[places] == ids]
         if not len(places):
             return
-        compared = np.fromiter((at not in self._sentence for at in places.tolist()), np.bool_, len(places))
-        if compared.any():
-            self._compare(places[compared])
+        self._compare(places[~self._compared[places]])
         pairs, bounds = ranges(layout.starts[places], layout.starts[places + 1])
         owner = np.repeat(np.arange(len(places)), layout.starts[places + 1] - layout.starts[places])
         # The first of each note in order of (note, cosine downwards) is its best chunk.
         best = pairs[np.lexsort((-self._cosines[pairs], owner))][bounds]
-        for at, note, note_cos, chunk, chunk_cos in zip(
-            places.tolist(),
-            layout.note_ids[places].tolist(),
+        chunks, chunk_cos, compared = layout.chunks[best], self._cosines[best], self._compared[places]
+        bare = self._bare_cos[places].tolist()
+        found = zip(
             self._note_cos[places].tolist(),
-            layout.chunks[best].tolist(),
-            self._cosines[best].tolist(),
+            chunk_cos.tolist(),
+            chunks.tolist(),
+            np.where(compared, self._sentence_cos[places], chunk_cos).tolist(),
+            np.where(compared, self._holder[places], chunks).tolist(),
+            *self._span[places].T.tolist(),
+            [None if value == NOT_COMPARED else value for value in bare],
             strict=True,
-        ):
-            value, holder, begin, end = self._sentence.get(at, (chunk_cos, chunk, 0, 0))
-            bare_cos = self._bare_cos.get(at)
-            self._matches[note] = VectorMatch(note_cos, chunk_cos, chunk, value, holder, begin, end, bare_cos)
+        )
+        self._matches.update(zip(layout.note_ids[places].tolist(), itertools.starmap(VectorMatch, found), strict=True))
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         """All sentences of one note: (chunk id, char from, char to, cosine), in order; [] where none are at hand."""
@@ -152,99 +181,90 @@ class Similarities:
         return near
 
     def _take(self, fetch: Fetch, slots: list[int]) -> None:
+        """Fetch the sentences of these slots (ascending)."""
         keys = self._matrix.keys_of(slots)
-        rows = sorted(fetch(list(keys)), key=_hash_of)
-        wide = floats([row.vec for row in rows], self._matrix.dim)
+        groups = {keys[key]: list(group) for key, group in itertools.groupby(fetch(list(keys)), key=_hash_of)}
+        wide = floats([row.vec for group in groups.values() for row in group], self._matrix.dim)
         cosines = wide @ self._query
         bares = wide @ self._bare if self._bare is not None else cosines
-        self._fetched = {slot: (cosines[:0], []) for slot in slots}
+        taken = _nothing_taken(slots, [len(groups.get(slot, ())) for slot in slots])
+        self._fetched = dict.fromkeys(slots, (cosines[:0], ()))
+        row_of = {slot: row for row, slot in enumerate(slots)}
         start = 0
-        for key, group in itertools.groupby(rows, key=_hash_of):
-            spans = [(row.char_from, row.char_to) for row in group]
-            end = start + len(spans)
-            self._fetched[keys[key]] = (cosines[start:end], spans)
-            self._bare_of_slot[keys[key]] = float(bares[start:end].max())
-            start = end
+        for slot, group in groups.items():
+            part = cosines[start : start + len(group)]
+            best, row = int(part.argmax()), row_of[slot]
+            self._fetched[slot] = (part, group)
+            taken.spans[row] = group[best].char_from, group[best].char_to
+            taken.values[row], taken.bares[row] = part[best], bares[start : start + len(group)].max()
+            start += len(group)
+        self._taken = taken
 
     def _of_slot(self, slot: int) -> tuple[Floats, list[tuple[int, int]]]:
         if slot in self._fetched:
-            return self._fetched[slot]
+            cosines, found = self._fetched[slot]
+            return cosines, [(row.char_from, row.char_to) for row in found]
         first, many = int(self._matrix.first[slot]), max(0, int(self._matrix.many[slot]))
         rows = np.arange(first, first + many)
-        cosines: Floats = self._matrix.sentences.wide(rows) @ self._query
-        return cosines, [(begin, end) for begin, end in self._matrix.spans[rows].tolist()]
+        of_rows: Floats = self._matrix.sentences.wide(rows) @ self._query
+        return of_rows, [(begin, end) for begin, end in self._matrix.spans[rows].tolist()]
 
     def _compare(self, notes: Ints) -> None:
-        """Find the best sentence of each of these notes among those at hand."""
-        matrix, layout = self._matrix, self._layout
+        """Find the best sentence of each of the notes at these places among those at hand."""
+        if not len(notes):
+            return
         pairs = self._near_pairs(notes)
-        slots = layout.slots[pairs]
-        place_of = np.searchsorted(layout.starts, pairs, side="right") - 1
-        best: dict[int, tuple[float, int, int, int]] = {}
-        counts = np.maximum(matrix.many[slots], 0)
-        held = counts > 0
+        slots = self._layout.slots[pairs]
+        many = self._matrix.many[slots]
+        held, at_hand = many > 0, many >= 0
+        # A passage of one sentence has no vector but its own.
+        values = self._cosines[pairs].copy()
+        spans = np.zeros((len(pairs), 2), np.int32)
+        bares = np.zeros(len(pairs), np.float32)
         if held.any():
-            firsts, widths = matrix.first[slots[held]], counts[held]
-            rows, bounds = ranges(firsts, firsts + widths)
-            wide, scale = matrix.sentences.data[rows].astype(np.float32), matrix.sentences.scale[rows]
-            cosines = wide @ self._query
-            cosines *= scale
-            if self._bare is not None:
-                self._note_bare(place_of[held], np.maximum.reduceat((wide @ self._bare) * scale, bounds))
-            values = np.maximum.reduceat(cosines, bounds)
-            ordered = np.argsort(values, kind="stable")
-            winner = dict(zip(place_of[held][ordered].tolist(), ordered.tolist(), strict=True))
-            # The first row of each chunk that has its largest cosine: written last.
-            equal = np.flatnonzero(cosines == np.repeat(values, widths))[::-1]
-            first = np.zeros(len(widths), np.int64)
-            first[np.repeat(np.arange(len(widths)), widths)[equal]] = equal
-            chosen = np.fromiter(winner.values(), np.int64, len(winner))
-            best = dict(
-                zip(
-                    winner,
-                    zip(
-                        values[chosen].tolist(),
-                        layout.chunks[pairs[held]][chosen].tolist(),
-                        *matrix.spans[rows[first[chosen]]].T.tolist(),
-                        strict=True,
-                    ),
-                    strict=True,
-                )
-            )
+            values[held], spans[held], bares[held] = self._of_rows(slots[held])
         if self._bare is not None and not held.all():
-            self._note_bare(place_of[~held], self._bare_without_rows(slots[~held]))
-        for i in np.flatnonzero(~held).tolist():
-            at, chunk = int(place_of[i]), int(layout.chunks[pairs[i]])
-            fetched = self._fetched.get(int(slots[i]))
-            if fetched is not None and len(fetched[0]):
-                j = int(np.argmax(fetched[0]))
-                value, span = float(fetched[0][j]), fetched[1][j]
-            elif fetched is not None or matrix.many[slots[i]] == 0:
-                # A passage of one sentence has no vector but its own.
-                value, span = float(self._cosines[pairs[i]]), (0, 0)
-            else:
-                continue
-            if at not in best or value > best[at][0]:
-                best[at] = (value, chunk, *span)
-        self._sentence |= best
-        if best:
-            places = np.fromiter(best, np.int64, len(best))
-            found = np.fromiter((match[0] for match in best.values()), np.float32, len(best))
-            self._score[places] = (self._note_cos[places] + found) / 2
+            bares[~held] = self._matrix.rows.wide(slots[~held]) @ self._bare
+        if len(taken := self._taken.slots):
+            at = np.minimum(np.searchsorted(taken, slots), len(taken) - 1)
+            at_hand |= taken[at] == slots
+            filled = (taken[at] == slots) & (self._taken.counts[at] > 0)
+            values[filled], spans[filled] = self._taken.values[at[filled]], self._taken.spans[at[filled]]
+            bares[filled] = self._taken.bares[at[filled]]
+        places = np.searchsorted(self._layout.starts, pairs, side="right") - 1
+        if self._bare is not None:
+            bounds = np.flatnonzero(np.diff(places, prepend=-1))
+            own = places[bounds]
+            self._bare_cos[own] = np.maximum(self._bare_cos[own], np.maximum.reduceat(bares, bounds))
+        self._keep(pairs, places, np.flatnonzero(at_hand), held, values, spans)
 
-    def _note_bare(self, places: Ints, values: Floats) -> None:
-        known = self._bare_cos
-        for at, value in zip(places.tolist(), values.tolist(), strict=True):
-            if value > known.get(at, -1.0):
-                known[at] = value
+    def _of_rows(self, slots: Ints) -> tuple[Floats, Ints32, Floats]:
+        """Of chunks whose sentences are in memory: cosine and slice of the best, and the largest cosine to ``bare``."""
+        matrix = self._matrix
+        widths = matrix.many[slots]
+        rows, bounds = ranges(matrix.first[slots], matrix.first[slots] + widths)
+        queries = self._query[None] if self._bare is None else np.stack((self._query, self._bare))
+        cosines = matrix.sentences.dot_rows(queries, rows)
+        values = np.maximum.reduceat(cosines[0], bounds)
+        # The first row of each chunk that has its largest cosine: written last.
+        equal = np.flatnonzero(cosines[0] == np.repeat(values, widths))[::-1]
+        first = np.zeros(len(widths), np.int64)
+        first[np.repeat(np.arange(len(widths)), widths)[equal]] = equal
+        return values, matrix.spans[rows[first]], np.maximum.reduceat(cosines[-1], bounds)
 
-    def _bare_without_rows(self, slots: Ints) -> Floats:
-        """Of chunks whose sentences were fetched, or that stand for them."""
-        assert self._bare is not None
-        values: Floats = self._matrix.rows.wide(slots) @ self._bare
-        for i, slot in enumerate(slots.tolist()):
-            values[i] = self._bare_of_slot.get(slot, values[i])
-        return values
+    def _keep(self, pairs: Ints, places: Ints, among: Ints, held: Bools, values: Floats, spans: Ints32) -> None:
+        """Write down the best ``among`` the pairs of each place. Of equal ones: the last in memory, else the first."""
+        if not len(among):
+            return
+        tie = np.where(held[among], -1 - among, among)
+        ordered = among[np.lexsort((tie, -values[among], places[among]))]
+        best = ordered[np.flatnonzero(np.diff(places[ordered], prepend=-1))]
+        own = places[best]
+        self._compared[own] = True
+        self._sentence_cos[own] = values[best]
+        self._holder[own] = self._layout.chunks[pairs[best]]
+        self._span[own] = spans[best]
+        self._score[own] = (self._note_cos[own] + values[best]) / 2
 
 
 _hash_of = operator.attrgetter("hash")

@@ -124,7 +124,7 @@ def chunks(conn: sqlite3.Connection, chunk_ids: Iterable[int]) -> dict[int, Chun
     for part in _parts(list(chunk_ids)):
         marks = ",".join("?" * len(part))
         sql = f"SELECT id, note_id, ordinal, context, text, line_from, line_to FROM chunks WHERE id IN ({marks})"
-        found |= {row[0]: ChunkRow(*row) for row in conn.execute(sql, part)}
+        found |= {row[0]: ChunkRow._make(row) for row in conn.execute(sql, part)}
     return found
 
 

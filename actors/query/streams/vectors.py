@@ -56,5 +56,5 @@ def sentences(conn: sqlite3.Connection, model_id: int, hashes: Sequence[bytes]) 
             "SELECT hash, char_from, char_to, vec FROM vectors"
             f" WHERE hash IN ({','.join('?' * len(part))}) AND model_id = ? AND ordinal > 0 ORDER BY hash, ordinal"
         )
-        found += [SentenceRow(*row) for row in conn.execute(sql, (*part, model_id))]
+        found += map(SentenceRow._make, conn.execute(sql, (*part, model_id)))
     return found

@@ -82,6 +82,8 @@ class Recorder:
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._settling = 0
+        """Callers of ``settle``: nothing is gathered while there are any."""
         self.applied_seq = 0
         self._caught_up = False
         """Everything before what is queued here is in the index. An entry must not go in over a gap: no replay fills it."""
@@ -115,6 +117,8 @@ class Recorder:
         self._durable.append((seq, item))
         durable(seq, None)
         self._to_apply.set()
+        if len(self._durable) >= APPLY:
+            self._urgent.set()
         return True
 
     async def put_durable(self, entry: Entry) -> int:
@@ -159,7 +163,11 @@ class Recorder:
     async def settle(self) -> None:
         """Return when everything that was put before is applied."""
         self._urgent.set()
-        await self._idle.wait()
+        self._settling += 1
+        try:
+            await self._idle.wait()
+        finally:
+            self._settling -= 1
 
     async def catch_up(self) -> None:
         """Return when what is durable now is in the index, or after FRESH_STEPS steps: a caller reads what it sent."""
@@ -237,17 +245,22 @@ class Recorder:
         while True:
             await self._to_apply.wait()
             self._to_apply.clear()
-            if not any(item.applied is not None for _, item in self._durable):
+            if not self._settling and not any(item.applied is not None for _, item in self._durable):
                 # Nobody waits for these: a transaction costs the same for one entry as for thirty.
                 with anyio.move_on_after(LINGER_S):
                     await self._urgent.wait()
             self._urgent.clear()
-            while self._durable:
+            # What comes meanwhile is gathered again: else a steady sender would get a transaction for every few events.
+            due = len(self._durable)
+            while due > 0:
                 async with self._applying:
-                    batch = [self._durable.popleft() for _ in range(min(APPLY, len(self._durable)))]
+                    batch = [self._durable.popleft() for _ in range(min(APPLY, due))]
                     await self._apply_batch(batch)
+                due -= len(batch)
                 if len(self._durable) < LIMIT // 2:
                     self._room.set()
+            if self._durable:
+                self._to_apply.set()
 
     async def _take(self, entries: list[tuple[int, Entry]]) -> records.Applied:
         """Apply ``entries``; one that cannot be applied at all is passed over with a log line, never the others with it."""

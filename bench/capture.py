@@ -1,12 +1,19 @@
 """
 How fast events become durable, and how fast sessions end.
 
-    python bench/capture.py [--json OUT] [--seconds 4] [--producers 1,8,32,128] [--pages 100,1000,10000]
+    python bench/capture.py [--json OUT] [--seconds 4] [--producers 1,8,32,128] [--pages 100,1000,10000] [--fsync-ms X]
 
 Runs the real writer actor as its own process on a folder of this disk. Each producer sends one event over ``events.sock``
-and waits for its acknowledgement before the next, as hooks do; redaction and journal are included. In the same run: a raw
-write + fsync per record, and one SQLite commit (FULL) per event, on the same disk. Session ends per minute are counted
-from the first end to the moment the last page stands in the wiki's git history.
+and waits for its acknowledgement before the next, as hooks do; it makes the next one while it waits. Redaction and journal
+are included. In the same run: a raw write + fsync per record, and one SQLite commit (FULL) per event, on the same disk.
+Session ends per minute are counted from the first end to the moment the last page stands in the wiki's git history.
+
+For one producer, ``of_raw`` is its rate as a share of the raw fsync rate, and ``overhead_us`` what an event costs beyond
+one raw fsync: the sending process, both wake-ups, and all that the writer does before and after the acknowledgement. The
+share depends on the disk as much as on the program: an fsync of 70 us (a virtual disk that flushes nothing) leaves less
+room than one of 350 us (a good SSD). ``--fsync-ms X`` lets each fsync take at least X ms, in the raw loops and in the writer
+alike, to see the share on such a disk: a library built with ``cc`` and preloaded into both sleeps for what is missing.
+Nothing in the program knows of it.
 """
 
 from __future__ import annotations
@@ -37,6 +44,29 @@ from recalld.protocol.runtime import Paths
 OUTPUT = "\n".join(f"test_gear_{n} ... ok" for n in range(12)) + "\n41 passed, 1 failed: test_gear_ratio"
 RAW_RECORD = b"x" * 700
 """About the size of a journal line of the events sent here."""
+SLOW_FSYNC = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <time.h>
+
+static int slowly(const char *name, int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += FSYNC_NS;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    int result = real(fd), why = errno;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, 0) == EINTR) {}
+    errno = why;
+    return result;
+}
+
+int fsync(int fd) { return slowly("fsync", fd); }
+int fdatasync(int fd) { return slowly("fdatasync", fd); }
+"""
 
 
 def make_checkout(cwd: str) -> None:
@@ -75,6 +105,7 @@ def produce(path: str, first: int, count: int, seconds: float, cwd: str, out: An
     selector = selectors.DefaultSelector()
     numbers = [0] * count
     started = [0.0] * count
+    made = [line(first + index, 1, cwd) for index in range(count)]
     took: list[float] = []
     until = time.perf_counter() + seconds
     for index in range(count):
@@ -97,10 +128,10 @@ def produce(path: str, first: int, count: int, seconds: float, cwd: str, out: An
                 selector.unregister(client)
                 waiting -= 1
                 continue
-            numbers[index] += 1
-            data = line(first + index, numbers[index], cwd)
             started[index] = time.perf_counter()
-            client.sendall(data)
+            client.sendall(made[index])
+            numbers[index] += 1
+            made[index] = line(first + index, numbers[index] + 1, cwd)
     out.put(took)
 
 
@@ -110,8 +141,17 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def slow_fsync(folder: Path, fsync_ms: float) -> dict[str, str]:
+    """The environment in which each fsync takes at least ``fsync_ms``."""
+    source, library = folder / "slow_fsync.c", folder / "slow_fsync.so"
+    source.write_text(SLOW_FSYNC)
+    ns = f"-DFSYNC_NS={round(fsync_ms * 1e6)}L"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", ns, "-o", str(library), str(source), "-ldl"], check=True)
+    return {**os.environ, "LD_PRELOAD": str(library)}
+
+
 @contextmanager
-def writer(folder: Path) -> Iterator[tuple[Paths, int]]:
+def writer(folder: Path, environment: dict[str, str] | None = None) -> Iterator[tuple[Paths, int]]:
     """The writer actor, as the supervisor starts it."""
     paths = Paths(folder / "data", folder / "run")
     paths.data.mkdir(mode=0o700, exist_ok=True)
@@ -131,6 +171,7 @@ def writer(folder: Path) -> Iterator[tuple[Paths, int]]:
         [sys.executable, "-P", "-m", "recalld.actors.writer", msgspec.json.encode(birth).decode()],
         pass_fds=[birth.control_fd, *birth.listeners.values()],
         cwd="/",
+        env=environment,
     )
     try:
         for each in (theirs, *listeners.values()):
@@ -202,6 +243,14 @@ def measure_commit_each(folder: Path, seconds: float) -> float:
     return round(count / took)
 
 
+def measure_disk(folder: Path, seconds: float, environment: dict[str, str] | None) -> dict[str, float]:
+    """Both measurements of the disk, in a process of their own: what is preloaded there must not slow this one."""
+    command = [sys.executable, __file__, "--raw", str(folder), "--seconds", str(seconds)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
 def fill_wiki(paths: Paths, pages: int) -> None:
     """A wiki with ``pages`` pages in its history, as a person would have it after years."""
     folder = paths.wiki / "acme" / "notes"
@@ -252,17 +301,31 @@ def main() -> None:
     parser.add_argument("--pages", default="100,1000,10000", help="sizes of the wiki; '' = leave out")
     parser.add_argument("--ends", type=int, default=300, help="sessions to end in each wiki")
     parser.add_argument("--dir", default=None, help="measure on the disk of this folder")
+    parser.add_argument("--fsync-ms", type=float, default=0.0, help="let each fsync take at least this long; needs cc")
+    parser.add_argument("--raw", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.raw:
+        raw, share = Path(options.raw), options.seconds / 2
+        print(
+            json.dumps({"raw_fsync_s": measure_raw_fsync(raw, share), "commit_each_s": measure_commit_each(raw, share)})
+        )
+        return
     folder = Path(tempfile.mkdtemp(prefix="recalld-bench-", dir=options.dir))
     report: dict[str, Any] = {"producers": {}}
     try:
         cwd = str(folder / "acme")
         make_checkout(cwd)
-        report["raw_fsync_s"] = measure_raw_fsync(folder, options.seconds / 2)
-        report["commit_each_s"] = measure_commit_each(folder, options.seconds / 2)
-        with writer(folder) as (paths, pid):
+        environment = slow_fsync(folder, options.fsync_ms) if options.fsync_ms else None
+        if options.fsync_ms:
+            report["fsync_ms_at_least"] = options.fsync_ms
+        report |= measure_disk(folder, options.seconds, environment)
+        raw_s = report["raw_fsync_s"]
+        with writer(folder, environment) as (paths, pid):
             for base, producers in enumerate(int(each) for each in options.producers.split(",") if each):
                 figures = measure_producers(paths, pid, producers, options.seconds, cwd, base * 1000)
+                if producers == 1:
+                    figures["of_raw"] = round(figures["events_s"] / raw_s, 2)
+                    figures["overhead_us"] = round(1e6 / figures["events_s"] - 1e6 / raw_s)
                 report["producers"][str(producers)] = figures
                 print(f"{producers:4} producers: {figures}", flush=True)
         if options.pages:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ...memory.ids import Ids, file, strike
 from ...memory.notes import expiry
 from ...memory.notes.resolve import Ambiguous as SeveralNotes
 from ...memory.notes.resolve import Answer, Missing, Resolved, Resolver, key, without_suffix
@@ -49,7 +50,7 @@ class View:
         self._resolver = Resolver()
         self._written: dict[int, tuple[str, ...]] = {}
         """Links as written, flat: kind, target, kind, target … A hundred thousand pairs would cost three times as much."""
-        self._sources: dict[str, set[int]] = {}
+        self._sources: dict[str, Ids] = {}
         """Name that a link may mean -> notes with such a link: who has to be looked at again when a note comes or goes."""
         self._missing: dict[int, tuple[str, ...]] = {}
         self._several: dict[int, tuple[tuple[str, tuple[int, ...]], ...]] = {}
@@ -156,12 +157,7 @@ class View:
                 continue
             seen.add(pair)
             written += (sys.intern(link.kind), sys.intern(link.target))
-            for name in _names_meant(link.target):
-                sources = self._sources.get(name)
-                if sources is None:
-                    self._sources[name] = {card.id}
-                else:
-                    sources.add(card.id)
+            file(self._sources, _names_meant(written[-1]), card.id)
         if written:
             self._written[card.id] = tuple(written)
 
@@ -174,11 +170,7 @@ class View:
         self._ends.pop(note, None)
         written = self._written.pop(note, ())
         for target in written[1::2]:
-            for name in _names_meant(target):
-                sources = self._sources.get(name, set())
-                sources.discard(note)
-                if not sources:
-                    self._sources.pop(name, None)
+            strike(self._sources, _names_meant(target), note)
         self._missing.pop(note, None)
         self._several.pop(note, None)
         return _names_of(card)
@@ -234,7 +226,7 @@ def _names_of(card: NoteCard) -> set[str]:
     return {key(stem), key(card.title), *map(key, card.aliases)}
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=1024)
 def _names_meant(target: str) -> tuple[str, ...]:
     """Keys of the names that a link with this target may mean."""
     bare = without_suffix(target).strip("/")

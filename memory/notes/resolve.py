@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import functools
 import posixpath
+import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
 
 from ...protocol.messages.common import Link
+from ..ids import Ids, file, strike
 from .parse import SUFFIXES
+
+KEYS = 16_384
+"""Keys that are remembered: while links are resolved the same names come again and again. Each takes 300 bytes."""
 
 
 class Card(Protocol):
-    """What has to be known of a note (``memory.recall.types.NoteCard`` has it). ``id`` is unique over all vaults."""
+    """
+    What has to be known of a note (``memory.recall.types.NoteCard`` has it), and never changes. ``id`` is unique over all
+    vaults.
+    """
 
     @property
     def id(self) -> int: ...
@@ -52,17 +60,6 @@ Answer = Resolved | Ambiguous | Missing
 MISSING = Missing()
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """One note as it is filed: exact names decide between notes that differ in case alone."""
-
-    vault_id: int
-    path: str
-    path_key: str
-    names: tuple[tuple[str, str], ...]
-    """(index name, key) under which the note is filed."""
-    exact: tuple[str, ...]
-
-
 class Resolver:
     """
     An index of names. Not thread-safe; ``add`` and ``remove`` cost a few dictionary entries each.
@@ -71,51 +68,37 @@ class Resolver:
     """
 
     def __init__(self, cards: Iterable[Card] = ()) -> None:
-        self._entries: dict[int, _Entry] = {}
-        # (index name, vault id, key) -> ids; index names: path, stem, title, alias
-        self._index: dict[tuple[str, int, str], int | set[int]] = {}
-        """One id as it is: nearly every name is one note's, and a set of one takes 216 bytes."""
+        self._cards: dict[int, Card] = {}
+        self._index: dict[tuple[str, int], dict[str, Ids]] = {}
+        """(index name, vault id) -> key -> ids; index names: path, stem, title, alias"""
         self._vaults: dict[int, int] = {}  # vault id -> how many notes
         for card in cards:
             self.add(card)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._cards)
 
     def __contains__(self, note_id: object) -> bool:
-        return note_id in self._entries
+        return note_id in self._cards
 
     def add(self, card: Card) -> None:
         """File a note; one that is known under this id is replaced."""
         self.remove(card.id)
-        path = without_suffix(card.path)
-        names = [("path", key(path)), ("stem", key(path.rpartition("/")[2])), ("title", key(card.title))]
-        names += [("alias", key(alias)) for alias in card.aliases]
-        exact = tuple({_nfc(name) for name in (path, path.rpartition("/")[2], card.title, *card.aliases)})
-        entry = _Entry(card.vault_id, card.path, names[0][1], tuple(dict.fromkeys(names)), exact)
-        self._entries[card.id] = entry
+        self._cards[card.id] = card
         self._vaults[card.vault_id] = self._vaults.get(card.vault_id, 0) + 1
-        for index, name in entry.names:
-            filed = self._index.setdefault((index, card.vault_id, name), card.id)
-            if isinstance(filed, set):
-                filed.add(card.id)
-            elif filed != card.id:
-                self._index[index, card.vault_id, name] = {filed, card.id}
+        for index, names in _names(card):
+            file(self._index.setdefault((index, card.vault_id), {}), names, card.id)
 
     def remove(self, note_id: int) -> None:
         """Forget a note; unknown ids are fine."""
-        entry = self._entries.pop(note_id, None)
-        if entry is None:
+        card = self._cards.pop(note_id, None)
+        if card is None:
             return
-        for index, name in entry.names:
-            filed = self._index[index, entry.vault_id, name]
-            if isinstance(filed, set):
-                filed.discard(note_id)
-            if not isinstance(filed, set) or not filed:
-                del self._index[index, entry.vault_id, name]
-        self._vaults[entry.vault_id] -= 1
-        if not self._vaults[entry.vault_id]:
-            del self._vaults[entry.vault_id]
+        for index, names in _names(card):
+            strike(self._index[index, card.vault_id], names, note_id)
+        self._vaults[card.vault_id] -= 1
+        if not self._vaults[card.vault_id]:
+            del self._vaults[card.vault_id]
 
     def resolve(self, source_vault_id: int, source_path: str, link: Link) -> Answer:
         """The note that ``link``, written in the note at ``source_path``, means."""
@@ -127,7 +110,7 @@ class Resolver:
         found: set[int] = set()
         for vault_id in self._vaults:
             if vault_id != source_vault_id:
-                found |= self._by_name(vault_id, without_suffix(link.target))
+                found.update(self._by_name(vault_id, without_suffix(link.target)))
         return self._answer(found, without_suffix(link.target))
 
     def find(self, name: str, vault_id: int | None = None) -> Answer:
@@ -135,7 +118,7 @@ class Resolver:
         name = without_suffix(name)
         found: set[int] = set()
         for each in self._vaults if vault_id is None else (vault_id,):
-            found |= self._at(each, name) or self._by_name(each, name)
+            found.update(self._at(each, name) or self._by_name(each, name))
         return self._answer(found, name)
 
     def _in_vault(self, vault_id: int, source_path: str, link: Link) -> Answer:
@@ -156,45 +139,63 @@ class Resolver:
             target = target.lstrip("./")
         return self._answer(self._by_name(vault_id, target), target)
 
-    def _at(self, vault_id: int, place: str) -> set[int]:
+    def _at(self, vault_id: int, place: str) -> Collection[int]:
         """Notes at exactly this path from the vault's root."""
         path = without_suffix(place)
         if "/" in path or path in ("", ".", ".."):
             path = posixpath.normpath(path.lstrip("/"))
         return self._filed("path", vault_id, key(path))
 
-    def _by_name(self, vault_id: int, target: str) -> set[int]:
+    def _by_name(self, vault_id: int, target: str) -> Collection[int]:
         """Notes by the end of their path, else by title, else by alias."""
         wanted = key(target.strip("/"))
         stem = wanted.rpartition("/")[2]
-        found = self._filed("stem", vault_id, stem)
+        found: Collection[int] = self._filed("stem", vault_id, stem)
         if "/" in wanted:
-            found = {each for each in found if f"/{self._entries[each].path_key}".endswith(f"/{wanted}")}
+            found = {each for each in found if f"/{_path_key(self._cards[each])}".endswith(f"/{wanted}")}
         return found or self._filed("title", vault_id, wanted) or self._filed("alias", vault_id, wanted)
 
-    def _filed(self, index: str, vault_id: int, name: str) -> set[int]:
-        filed = self._index.get((index, vault_id, name))
-        if filed is None:
-            return set()
-        return filed if isinstance(filed, set) else {filed}
+    def _filed(self, index: str, vault_id: int, name: str) -> Ids:
+        filed = self._index.get((index, vault_id))
+        return () if filed is None else filed.get(name, ())
 
-    def _answer(self, found: set[int], wanted: str) -> Answer:
+    def _answer(self, found: Collection[int], wanted: str) -> Answer:
         if not found:
             return MISSING
         if len(found) > 1:
             name = _nfc(wanted.strip("/"))
-            exact = {each for each in found if name in self._entries[each].exact}
+            exact = {each for each in found if name in _exact(self._cards[each])}
             found = exact or found
         return Resolved(next(iter(found))) if len(found) == 1 else Ambiguous(tuple(sorted(found)))
 
 
-@functools.lru_cache(maxsize=65_536)
+def _names(card: Card) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(index name, keys) under which the note is filed."""
+    path = without_suffix(card.path)
+    yield "path", (key(path),)
+    # Interned, as the targets of links are: nearly always they are the same string.
+    yield "stem", (sys.intern(key(path.rpartition("/")[2])),)
+    yield "title", (key(card.title),)
+    if card.aliases:
+        yield "alias", tuple(map(key, card.aliases))
+
+
+def _path_key(card: Card) -> str:
+    return key(without_suffix(card.path))
+
+
+def _exact(card: Card) -> set[str]:
+    """Names as they are written: they decide between notes that differ in case alone."""
+    path = without_suffix(card.path)
+    return {_nfc(name) for name in (path, path.rpartition("/")[2], card.title, *card.aliases)}
+
+
+@functools.lru_cache(maxsize=KEYS)
 def key(name: str) -> str:
-    """The form in which names are equal."""
-    if name.isascii():
-        return " ".join(name.lower().split())
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return " ".join(folded.split())
+    """The form in which names are equal; ``name`` itself where it has that form."""
+    lowered = name.lower() if name.isascii() else _nfkc(_nfkc(name).casefold())
+    folded = " ".join(lowered.split())
+    return name if folded == name else folded
 
 
 def without_suffix(path: str) -> str:
@@ -206,6 +207,10 @@ def without_suffix(path: str) -> str:
         if lowered.endswith(suffix) and len(path) > len(suffix) and not path.endswith("/" + path[-len(suffix) :]):
             return path[: -len(suffix)]
     return path
+
+
+def _nfkc(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
 
 
 def _nfc(text: str) -> str:

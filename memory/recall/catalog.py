@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from ..ids import Ids, file, strike
 from .entities import mentions_of, titles_of
 from .types import Edge, NoteCard
+
+FEW_IN = 16
+"""Links to one note that are kept as a tuple."""
 
 
 class Notes:
@@ -17,12 +21,12 @@ class Notes:
 
     def __init__(self, cards: Iterable[NoteCard] = (), edges: Iterable[Edge] = ()) -> None:
         self.cards: dict[int, NoteCard] = {}
-        self.titles: dict[str, Collection[int]] = {}
-        """A tuple for the one note that most names have, a set for several: a set of one takes four times as much."""
-        self.mentions: dict[str, Collection[int]] = {}
+        self.titles: dict[str, Ids] = {}
+        self.mentions: dict[str, Ids] = {}
         self.kinds: dict[str, int] = {}
         self._out: dict[int, tuple[Edge, ...]] = {}
-        self._in: dict[int, dict[Edge, None]] = {}
+        self._in: dict[int, tuple[Edge, ...] | dict[Edge, None]] = {}
+        """A tuple up to FEW_IN: a dictionary takes three times as much, and finds one of a thousand at once."""
         self._replacing: dict[int, set[Edge]] = {}
         """Note -> links that say that it is replaced. Few notes have one, and every candidate of a question is asked."""
         self._words = 0
@@ -42,8 +46,8 @@ class Notes:
         """Add a note, or replace what is known of it; its links stay."""
         self._forget(card.id)
         self.cards[card.id] = card
-        _add(self.titles, titles_of(card), card.id)
-        _add(self.mentions, mentions_of(card), card.id)
+        file(self.titles, titles_of(card), card.id)
+        file(self.mentions, mentions_of(card), card.id)
         if card.kind:
             self.kinds[card.kind] = self.kinds.get(card.kind, 0) + 1
         self._words += card.words
@@ -51,22 +55,26 @@ class Notes:
     def drop(self, note_id: int) -> None:
         """Forget a note and its links, out and in. Unknown ids are ignored."""
         self.link(note_id, ())
-        for edge in self._in.pop(note_id, {}):
+        for edge in self._in.pop(note_id, ()):
             self._replaces(edge, False)
             self._out[edge.source] = tuple(other for other in self._out.get(edge.source, ()) if other != edge)
         self._forget(note_id)
 
     def link(self, source: int, edges: Sequence[Edge]) -> None:
         """Replace the out-links of one note."""
-        for edge in self._out.pop(source, ()):
-            self._replaces(edge, False)
-            self._in.get(edge.target, {}).pop(edge, None)
+        before = self._out.get(source, ())
         kept = tuple(dict.fromkeys(edge for edge in edges if edge.target != source))
+        if kept == before:
+            return
+        self._out.pop(source, None)
         if kept:
             self._out[source] = kept
+        for edge in before:
+            self._replaces(edge, False)
+            self._unhook(edge)
         for edge in kept:
             self._replaces(edge, True)
-            self._in.setdefault(edge.target, {})[edge] = None
+            self._hook(edge)
 
     def out_edges(self, note_id: int) -> Sequence[Edge]:
         return self._out.get(note_id, ())
@@ -77,6 +85,26 @@ class Notes:
     def newer(self, note_id: int) -> Collection[int]:
         edges = self._replacing.get(note_id, ())
         return {edge.target if edge.source == note_id else edge.source for edge in edges}
+
+    def _hook(self, edge: Edge) -> None:
+        """Note ``edge`` down where it ends. It is not there yet: ``link`` takes out what a note had before."""
+        held = self._in.get(edge.target, ())
+        if isinstance(held, dict):
+            held[edge] = None
+        elif len(held) < FEW_IN:
+            self._in[edge.target] = (*held, edge)
+        else:
+            self._in[edge.target] = dict.fromkeys((*held, edge))
+
+    def _unhook(self, edge: Edge) -> None:
+        held = self._in.get(edge.target, ())
+        if isinstance(held, dict):
+            held.pop(edge, None)
+        elif edge in held:
+            at = held.index(edge)
+            held = self._in[edge.target] = held[:at] + held[at + 1 :]
+        if not held:
+            self._in.pop(edge.target, None)
 
     def _replaces(self, edge: Edge, holds: bool) -> None:
         """Note down, or strike out, that one end of ``edge`` replaces the other, if its kind says so."""
@@ -99,30 +127,10 @@ class Notes:
         card = self.cards.pop(note_id, None)
         if card is None:
             return
-        _remove(self.titles, titles_of(card), note_id)
-        _remove(self.mentions, mentions_of(card), note_id)
+        strike(self.titles, titles_of(card), note_id)
+        strike(self.mentions, mentions_of(card), note_id)
         if card.kind:
             self.kinds[card.kind] -= 1
             if not self.kinds[card.kind]:
                 del self.kinds[card.kind]
         self._words -= card.words
-
-
-def _add(index: dict[str, Collection[int]], names: Iterable[str], note_id: int) -> None:
-    for name in names:
-        ids = index.setdefault(name, (note_id,))
-        if isinstance(ids, set):
-            ids.add(note_id)
-        elif note_id not in ids:
-            index[name] = {*ids, note_id}
-
-
-def _remove(index: dict[str, Collection[int]], names: Iterable[str], note_id: int) -> None:
-    for name in names:
-        ids = index.get(name)
-        if isinstance(ids, set):
-            ids.discard(note_id)
-            if not ids:
-                del index[name]
-        elif ids is not None and note_id in ids:
-            del index[name]

@@ -26,7 +26,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 NOBODY = Tally()
 
 
-class NoteCard(msgspec.Struct, frozen=True, kw_only=True):
+class NoteCard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What ranking knows of one version of a note. ``id`` is the row in ``notes``."""
 
     id: int
@@ -52,7 +52,7 @@ class NoteCard(msgspec.Struct, frozen=True, kw_only=True):
     feedback: Tally = NOBODY
 
 
-class Edge(msgspec.Struct, frozen=True, array_like=True):
+class Edge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A resolved link between two notes, by id. ``kind`` as in Link.kind."""
 
     source: int

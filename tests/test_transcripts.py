@@ -87,6 +87,31 @@ def test_prompts_and_calls_have_the_ids_of_the_live_capture() -> None:
         assert len(imported & known) == 2, format
 
 
+def test_a_call_is_one_event_whatever_is_known_of_its_end() -> None:
+    """Codex tells its hooks no exit code and its transcript one; tools of an MCP server have the hooks' name for them."""
+    head = {"type": "session_meta", "payload": {"session_id": "s", "cwd": "/w"}}
+    rows: list[dict[str, object]] = [head]
+    for number, (name, more, output) in enumerate(
+        [
+            ("exec_command", {}, "Process exited with code 3\nOutput:\noops\n"),
+            ("recall", {"namespace": "mcp__recalld"}, "{}"),
+        ]
+    ):
+        for kind, said in (
+            ("function_call", {"name": name, "arguments": "{}"}),
+            ("function_call_output", {"output": output}),
+        ):
+            rows.append({"type": "response_item", "payload": {"type": kind, "call_id": f"c{number}", **said, **more}})
+    imported = accepted(list(transcripts.lines_of("codex", [json.dumps(row).encode() for row in rows], over=False)))[1:]
+    live = [
+        events.adapt("codex", "", {"session_id": "s", "cwd": "/w", "hook_event_name": "PostToolUse", "tool_name": tool,
+                                   "tool_input": {}, "tool_response": "oops\n", "tool_use_id": f"c{number}"}, 1)
+        for number, tool in enumerate(("Bash", "mcp__recalld__recall"))
+    ]  # fmt: skip
+    assert [each.id for each in imported] == [each.id for each in live if isinstance(each, Event)]
+    assert [(each.tool, each.outcome) for each in imported] == [("Bash", "error"), ("mcp__recalld__recall", "unknown")]
+
+
 async def test_an_import_makes_pages(short_tmp: Path) -> None:
     """Through the writer: two sessions with pages; a second import stores nothing."""
     async with running(short_tmp) as rig:

@@ -374,11 +374,12 @@ def _identity(event: Event, content: str, said_ms: int) -> str:
     """
     Two configurations may send one event twice, and a spool may send it again: the id depends on what happened alone.
 
-    A tool call and a turn have ids of their host's. Everything else is the same when place, kind and text are, within
+    A tool call and a turn have ids of their host's; how a call ended is not among them, since not every way to us tells it:
+    Codex's hooks do not, its transcripts do. Everything else is the same when place, kind and text are, within
     ``NEAR_MS``: the id then ends in the time bucket, and ``near_ids`` names the neighbours.
     """
     if event.call_id:
-        return _digest("call", event.session, event.kind, event.call_id, event.outcome)
+        return _digest("call", event.session, event.kind, event.call_id)
     what = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     if event.turn and event.kind in ("user-prompt", "stop", "subagent-stop"):
         return _digest("turn", event.session, event.kind, event.turn, event.agent_id, what)

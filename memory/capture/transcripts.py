@@ -197,7 +197,8 @@ class _Codex(_Reader):
                     given = _decode(given)
                 except (msgspec.DecodeError, RecursionError):
                     given = {"input": given}
-            name = _text(payload.get("name"))
+            space = _text(payload.get("namespace"))  # of an MCP server: mcp__recalld
+            name = f"{space}__{payload.get('name')}" if space else _text(payload.get("name"))
             key = _text(payload.get("call_id"))
             # The hooks call Codex's shell "Bash".
             shell = name in ("exec_command", "shell", "shell_command", "local_shell")

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recalld.memory.notes.chunks import TARGET_TOKENS, cut_line, tokens_of
+from recalld.memory.notes.chunks import TARGET_TOKENS, cut_line, tokens_of, words_of
 from recalld.memory.notes.parse import parse
 
 
@@ -34,6 +34,18 @@ def test_titles_in_context():
     assert chunks_of("---\ntitle: T\n---\n# t\nx")[0].context == "t"
     assert chunks_of("x")[0].context == ""
     assert chunks_of("## H\nx")[0].context == "H"
+
+
+PLAIN = [" ", "word", "a", "x" * 40, "two words "]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([PLAIN, [*PLAIN, "  "], [*PLAIN, "\t"], [*PLAIN, *"\t\x0b\x1c\u00a0\u2028é"]]).flatmap(
+    lambda parts: st.lists(st.sampled_from(parts), min_size=1, max_size=20).map("".join)
+))  # fmt: skip
+def test_words_are_counted_as_they_are_split(line):
+    """Lines of plain prose are counted in another way, to the same number."""
+    assert words_of([line]) == [len(line.split())]
 
 
 def test_renaming_keeps_hashes():

@@ -293,7 +293,9 @@ def stat_of(info: os.stat_result) -> FileStat:
 def _pieces(fd: int, limit: int, size: int) -> Iterator[bytes]:
     """What is in a file, at most ``limit`` bytes. ``size``, as it was said to be, is enough: a stat afterwards tells."""
     left = limit
-    while left > 0 and (piece := os.read(fd, min(left, 1 << 20))):
+    # A buffer for what is there and a byte more: one of a megabyte for each note takes longer than the reading.
+    room = min(max(size + 1, 1 << 16), 1 << 20)
+    while left > 0 and (piece := os.read(fd, min(left, room))):
         left -= len(piece)
         yield piece
         if limit - left == size:

@@ -28,7 +28,7 @@ def tags(masked: str) -> list[str]:
         if start and (masked[start - 1] not in _BEFORE_TAG or masked[start - 2 : start] == "]("):
             continue
         tag = fold(match[1].strip("/-"))
-        if tag and not _HEX_COLOUR.fullmatch(tag):
+        if tag and not (len(tag) in (3, 6) and _HEX_COLOUR.fullmatch(tag)):
             found[tag] = None
             if len(found) >= MAX_TAGS:
                 break

@@ -55,8 +55,11 @@ def parse(path: str, raw: bytes) -> tuple[ParsedNote, tuple[Chunk, ...]]:
     structure = scan(body)
     title, title_from = _title(fields, structure, stem)
 
+    lines = body.split("\n")
+    words = chunking.words_of(lines)
     body_chunks = chunking.split(
-        body.split("\n"),
+        lines,
+        words,
         structure.headings,
         structure.code_lines,
         "" if title_from == "name" else title,
@@ -84,7 +87,7 @@ def parse(path: str, raw: bytes) -> tuple[ParsedNote, tuple[Chunk, ...]]:
         links=_in_order(found_links),
         project=frontmatter.text(fields.get("project")),
         session_id=frontmatter.text(fields.get("session_id") or fields.get("session")),
-        words=len(body.split()),
+        words=sum(words),
         encoding=decoded.encoding,
         problem="; ".join(problem for problem in (decoded.problem, matter.problem) if problem),
     )
@@ -153,6 +156,8 @@ def _tags(fields: dict[str, Any], masked: str) -> tuple[str, ...]:
     stated: list[str] = []
     for key in ("tags", "tag", "keywords"):
         value = fields.get(key)
+        if value is None:
+            continue
         for name in frontmatter.names(value):
             # ``tags: a b`` is two tags to Obsidian; a keyword may be two words.
             stated += name.split() if isinstance(value, str) and key != "keywords" and "," not in value else [name]

@@ -26,10 +26,12 @@ MAX_HEADING_CHARS = 300
 
 # Half of all notes are paragraphs, lists and plain headings: nothing to mask, no markdown links. The parser takes half
 # the time of indexing a note, so those do without it; a test holds both ways to the same answer.
-_MARKS = ("`", "~~~", "<", "$", "%%", "](", "][", "]:", "\t", "\n    ", MASK)
+_MARKS = ("`", "<", "$", "\t", MASK)
+_LONG_MARKS = (("~", "~~~"), ("%", "%%"), ("(", "]("), (":", "]:"), ("[", "]["), (" ", "\n    "))
+"""One character is looked for twenty times as fast as two: first the rarer one of each."""
 _SETEXT = re.compile(r"\n {0,3}(?:=+|-+)[ ]*(?:\n|\Z)")
 _HEADING_MARKS = re.compile(r"[\\&*_!\[\]~|#]")
-_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$", re.MULTILINE)
+_ATX = re.compile(r"\n {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$", re.MULTILINE)
 
 
 class Heading(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +61,13 @@ class Structure(msgspec.Struct, frozen=True):
 
 def scan(body: str) -> Structure:
     """The structure of ``body``. Linear in its length, whatever it contains."""
-    if any(mark in body for mark in _MARKS) or body.startswith("    ") or _SETEXT.search(body):
+    for mark in _MARKS:
+        if mark in body:
+            return parse(body)
+    for rare, mark in _LONG_MARKS:
+        if rare in body and mark in body:
+            return parse(body)
+    if body.startswith("    ") or _SETEXT.search(body):
         return parse(body)
     headings = _plain_headings(body)
     return parse(body) if headings is None else Structure(headings, (), (), body)
@@ -70,6 +78,8 @@ def _plain_headings(body: str) -> tuple[Heading, ...] | None:
     headings = []
     line, counted = 0, 0
     if "#" in body:
+        # A line end first, for the first line too: the pattern begins with one, which is found fast.
+        body = "\n" + body
         for match in _ATX.finditer(body):
             if match[2] and _HEADING_MARKS.search(match[2]):
                 return None

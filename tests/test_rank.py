@@ -8,8 +8,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ranking import card, order, ranked, world
+from ranking import TODAY, Similar, card, order, ranked, words, world
+from recalld.memory.recall import lexical
 from recalld.memory.recall.params import Params, changed, params_from
+from recalld.memory.recall.query import analyse
+from recalld.memory.recall.rank import rank
+from recalld.memory.recall.types import Evidence
 
 NOTES = world(*(card(n, f"note {n}") for n in range(1, 9)))
 
@@ -37,6 +41,17 @@ def test_words_alone_are_enough() -> None:
 def test_vectors_alone_are_enough() -> None:
     """Without full text the answer comes from similarity."""
     assert order(ranked("anything", NOTES, None, {4: 0.6, 5: 0.3}))[:2] == [4, 5]
+
+
+def test_a_note_that_went_after_its_words_were_read_is_no_candidate() -> None:
+    """Words are read while the question is being embedded; what the notes are called by then need not hold any more."""
+    question = analyse("gearbox lubricant", NOTES, TODAY)
+    text = words(question, {"gearbox": [1, 2], "lubricant": [1, 2, 3]})
+    evidence = Evidence(text=text, vector=Similar({2: 0.4, 3: 0.3}), note_of_chunk={note: note for note in NOTES.cards})
+    read = lexical.read(question, text, evidence.note_of_chunk, NOTES, Params())
+    left = world(*(card(n, f"note {n}") for n in range(2, 9)))
+    assert order(rank(question, evidence, NOTES, Params(), k=5, words=read)) == [2, 3, 1]
+    assert order(rank(question, evidence, left, Params(), k=5, words=read)) == [2, 3]
 
 
 def test_nothing_found_is_an_empty_ranking() -> None:

@@ -17,7 +17,6 @@ import numpy as np
 
 from ...memory.recall.params import Params
 from ...memory.recall.rank import Ranking
-from ...memory.recall.types import TextEvidence
 from ...protocol.envelope import ProtocolError, TimedOut
 from ...protocol.messages.embed import Embed, Embeddings
 from ...protocol.messages.recall import Answer, Hit, RawEvent, Recall, Stream
@@ -90,12 +89,12 @@ class Answers:
         with anyio.move_on_after(budget_ms / 1000):
             await self.live.loaded.wait()
         try:
-            asked, text, queries = await self._prepare(recall, chosen.streams, deadline)
+            asked, words, queries = await self._prepare(recall, chosen.streams, deadline)
             if "vector" in chosen.streams and queries is None:
                 degraded.append("vector")
             asked = asked._replace(depth=self.reranking.depth(asked.params))
             ranking, found, raw = await self.live.reader.run(
-                lambda conn: _conclude(conn, asked, text, queries), _left_ms(deadline)
+                lambda conn: self._conclude(conn, asked, words, queries), _left_ms(deadline)
             )
             left_ms = int((deadline - time.monotonic()) * 1000)
             ordered = await self.reranking.order(asked.question.text, found, asked.params, left_ms)
@@ -131,8 +130,11 @@ class Answers:
 
     async def _prepare(
         self, recall: Recall, streams: Sequence[Stream], deadline: float
-    ) -> tuple[steps.Asked, TextEvidence | None, Floats | None]:
-        """The question taken apart, its full-text matches, and its vectors: the model works while SQLite does."""
+    ) -> tuple[steps.Asked, steps.Words | None, Floats | None]:
+        """
+        The question taken apart, its full-text matches, and its vectors: the model works while SQLite does. Where no model
+        does, text is found with the rest.
+        """
         vectors: dict[str, Floats] = {}
         question = steps.question_of(recall)
 
@@ -146,13 +148,14 @@ class Answers:
                 asked = await self._look_up(recall, streams, deadline)
                 if "vector" in asked.streams and asked.question.probes:
                     group.start_soon(embed, asked.question.probes)
-                text = await self._find_text(asked, deadline) if "text" in asked.streams else None
+                early = "text" in asked.streams and "vector" in asked.streams
+                words = await self._find_text(asked, deadline) if early else None
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
         usable = asked.view.matrix is not None and asked.view.matrix.model_id == self._embedded.model_id
         if not usable or question not in vectors:
-            return asked, text, None
-        return asked, text, np.stack([vectors[part] for part in asked.texts if part in vectors])
+            return asked, words, None
+        return asked, words, np.stack([vectors[part] for part in asked.texts if part in vectors])
 
     async def _look_up(self, recall: Recall, streams: Sequence[Stream], deadline: float) -> steps.Asked:
         """Prepare on a reader, after the view has caught up with what that reader sees. Raises NoIndex."""
@@ -173,10 +176,22 @@ class Answers:
                 await self.live.refresh()
         raise NoIndex(self.live.absent or "the index is being loaded")
 
-    async def _find_text(self, asked: steps.Asked, deadline: float) -> TextEvidence:
-        return await self.live.reader.run(
-            lambda conn: steps.gather_text(conn, asked, self._frequencies, self.text_params), _left_ms(deadline)
-        )
+    async def _find_text(self, asked: steps.Asked, deadline: float) -> steps.Words:
+        return await self.live.reader.run(lambda conn: self._text(conn, asked), _left_ms(deadline))
+
+    def _text(self, conn: sqlite3.Connection, asked: steps.Asked) -> steps.Words:
+        return steps.gather_text(conn, asked, self._frequencies, self.text_params)
+
+    def _conclude(
+        self, conn: sqlite3.Connection, asked: steps.Asked, words: steps.Words | None, queries: Floats | None
+    ) -> tuple[Ranking, tuple[steps.Found, ...], tuple[RawEvent, ...]]:
+        if words is None and "text" in asked.streams:
+            words = self._text(conn, asked)
+        similar = steps.gather_vectors(conn, asked, queries) if queries is not None else ()
+        evidence, ranking = steps.weigh(asked, words, similar)
+        found = steps.find(conn, asked, evidence, ranking)
+        raw = steps.raw_events(conn, asked) if not ranking.known and "text" in asked.streams else ()
+        return ranking, found, raw
 
     async def _embed(self, texts: Sequence[str], deadline: float) -> dict[str, Floats]:
         """Vectors of those texts that the embedder had an answer for in time."""
@@ -205,16 +220,6 @@ class Answers:
         self.total += 1
         self._times.append(took)
         self.recent.append(f"{took:.0f} ms  {recall.query[:80]}  -> {hits[0].path if hits else 'nothing'}")
-
-
-def _conclude(
-    conn: sqlite3.Connection, asked: steps.Asked, text: TextEvidence | None, queries: Floats | None
-) -> tuple[Ranking, tuple[steps.Found, ...], tuple[RawEvent, ...]]:
-    similar = steps.gather_vectors(conn, asked, queries) if queries is not None else ()
-    evidence, ranking = steps.weigh(asked, text, similar)
-    found = steps.find(conn, asked, evidence, ranking)
-    raw = steps.raw_events(conn, asked) if not ranking.known and "text" in asked.streams else ()
-    return ranking, found, raw
 
 
 def _note(asked: steps.Asked, ranking: Ranking, degraded: list[str], may_be_stale: bool) -> str:

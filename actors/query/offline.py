@@ -49,10 +49,10 @@ def answer_offline(paths: Paths, config: Config, recall: Recall) -> Answer:
         streams = [stream for stream in recall.streams if stream != "vector"]
         asked = steps.prepare(view, recall, streams, place, ranking_params(config, paths), datetime.date.today())
         frequencies, params = fulltext.Frequencies(), fulltext.TextParams()
-        text = steps.gather_text(conn, asked, frequencies, params) if "text" in streams else None
-        evidence, ranking = steps.weigh(asked, text, ())
+        words = steps.gather_text(conn, asked, frequencies, params) if "text" in streams else None
+        evidence, ranking = steps.weigh(asked, words, ())
         hits = steps.compose(conn, asked, evidence, ranking)
-        raw = steps.raw_events(conn, asked) if not ranking.known and text is not None else ()
+        raw = steps.raw_events(conn, asked) if not ranking.known and words is not None else ()
     finally:
         conn.close()
     took = round((time.perf_counter() - started) * 1000, 2)

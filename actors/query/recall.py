@@ -17,6 +17,8 @@ import msgspec
 import numpy as np
 
 from ...memory.capture.events import Event
+from ...memory.recall import lexical
+from ...memory.recall.lexical import Lexical
 from ...memory.recall.params import Params, changed
 from ...memory.recall.passages import Passage, PassageText, present
 from ...memory.recall.query import Question, analyse
@@ -73,6 +75,14 @@ class Asked(NamedTuple):
         return max(self.k, self.depth)
 
 
+class Words(NamedTuple):
+    """What full text found, and what that says of notes."""
+
+    text: TextEvidence
+    note_of: dict[int, int]
+    by_note: Lexical
+
+
 class Found(NamedTuple):
     """A hit and what it was made of."""
 
@@ -124,10 +134,10 @@ def too_early(view: View) -> str:
 
 def gather_text(
     conn: sqlite3.Connection, asked: Asked, frequencies: fulltext.Frequencies, params: fulltext.TextParams
-) -> TextEvidence:
-    """Full-text matches in the notes that may answer."""
+) -> Words:
+    """Full-text matches in the notes that may answer, read by notes: what of ranking needs no vectors is done here."""
     view = asked.view
-    return fulltext.find(
+    text = fulltext.find(
         conn,
         asked.question.terms,
         params,
@@ -137,6 +147,9 @@ def gather_text(
         allowed=_chunk_filter(asked),
         past=view.past_ms is not None,
     )
+    with view.lock:
+        note_of = view.chunks.notes_of(set().union(*text.scores.values()))
+        return Words(text, note_of, lexical.read(asked.question, text, note_of, view.notes, asked.params))
 
 
 def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> tuple[Similarities, ...]:
@@ -158,14 +171,16 @@ def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> t
     return matrix.search(np.ascontiguousarray(queries, np.float32), fetch, asked.allowed, common)
 
 
-def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similarities]) -> tuple[Evidence, Ranking]:
+def weigh(asked: Asked, words: Words | None, similar: Sequence[Similarities]) -> tuple[Evidence, Ranking]:
     """What the streams found, put together and ranked."""
     view = asked.view
+    evidence = Evidence(
+        text=words.text if words is not None else None,
+        vector=similar[0] if similar else None,
+        note_of_chunk=words.note_of if words is not None else {},
+        probes=tuple(similar[1:]),
+    )
     with view.lock:
-        note_of = view.chunks.notes_of(set().union(*text.scores.values())) if text is not None else {}
-        evidence = Evidence(
-            text=text, vector=similar[0] if similar else None, note_of_chunk=note_of, probes=tuple(similar[1:])
-        )
         ranking = rank(
             asked.question,
             evidence,
@@ -174,6 +189,7 @@ def weigh(asked: Asked, text: TextEvidence | None, similar: Sequence[Similaritie
             k=asked.width,
             allowed=asked.allowed,
             streams=asked.streams,
+            words=words.by_note if words is not None else None,
         )
     return evidence, ranking
 

@@ -18,7 +18,7 @@ from .entities import entity_scores
 from .graph import Vote
 from .params import Params
 from .query import Question
-from .types import Catalog, Evidence, NoteCard
+from .types import NOBODY, Catalog, Evidence, NoteCard
 
 SPARE = 10
 """Candidates beyond ``k`` that a ranking holds, to fill up when near-duplicates are folded."""
@@ -69,13 +69,16 @@ def rank(
     k: int,
     allowed: Collection[int] | None = None,
     streams: Collection[str] = ("text", "entity", "graph", "vector"),
+    words: lexical.Lexical | None = None,
 ) -> Ranking:
     """
     The best ``k`` (and SPARE more) of the notes in ``allowed`` (None = all), and how sure it is that they answer.
 
-    Links may lead through notes that are not allowed; those are not candidates themselves.
+    Links may lead through notes that are not allowed; those are not candidates themselves. ``words`` is what ``lexical.read``
+    makes of the evidence, where that was done before: a note may have gone since.
     """
-    words = lexical.read(question, evidence.text, evidence.note_of_chunk, catalog, params) if evidence.text else None
+    if words is None and evidence.text is not None:
+        words = lexical.read(question, evidence.text, evidence.note_of_chunk, catalog, params)
     named = (
         entity_scores(question.names, catalog.cards, limit=int(10 * params.entity_limit)) if "entity" in streams else {}
     )
@@ -98,7 +101,7 @@ def rank(
         fused[note] = max(fused.get(note, 0.0), vote.score * params.graph_weight)
     newer = supersession.replaced_by_sibling(catalog.cards[note] for note in fused)
     factors = {note: _factors(question, catalog.cards[note], catalog, newer, params) for note in fused}
-    final = {note: score * _product(factors[note]) for note, score in fused.items()}
+    final = {note: score * _product(known) if (known := factors[note]) else score for note, score in fused.items()}
     if question.time != "history":
         _replacements_first(final, fused, catalog, newer, params)
     shown = [note for note in fusion.order(final) if allowed is None or note in allowed][: k + SPARE]
@@ -171,7 +174,8 @@ def _factors(
             found["authority"] = standing**params.authority_strength
     elif authority.is_session(card):
         found["sessions"] = 1.25
-    found["feedback"] = authority.feedback(card.feedback)
+    if card.feedback is not NOBODY:
+        found["feedback"] = authority.feedback(card.feedback)
     replaced = supersession.is_superseded(card, catalog)
     if replaced:
         found["superseded"] = params.history_factor if question.time == "history" else params.superseded_factor
@@ -187,7 +191,7 @@ def _factors(
         if known is not None:
             age = max(0, (question.today - known).days)
             found["recency"] = 1.0 + params.recency_weight * 2.0 ** (-age / params.recency_days)
-    return {name: value for name, value in found.items() if value != 1.0}
+    return {name: value for name, value in found.items() if value != 1.0} if found else found
 
 
 def _product(factors: Mapping[str, float]) -> float:

@@ -3,7 +3,8 @@ What one hook costs an agent: wall time from spawn to exit, for each host, with 
 
     python bench/hook.py [--runs 30] [--hosts claude,codex] [--json OUT] [--check]
 
-Runs a real daemon in a temporary folder. "busy": eight producers send events as fast as they are acknowledged. "stopped":
+``bridge`` is the other way to tell a tool event: a call of ``hook_event`` on a bridge that is open, from its line to the
+answer. Runs a real daemon in a temporary folder. "busy": eight producers send events as fast as they are acknowledged. "stopped":
 every process of it gets SIGSTOP. Each figure is of single processes, one after the other; ``floor`` is an interpreter that
 does nothing. ``--check`` fails when a median is above its bar (see BARS), or any run above the hard limit.
 """
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,41 @@ class Bench:
 
     def measure(self, command: list[str], payload: dict[str, Any] | None) -> dict[str, float]:
         self.once(command, payload)
-        walls = sorted(self.once(command, payload) for _ in range(self.runs))
+        return self.figures(self.once(command, payload) for _ in range(self.runs))
+
+    def calls(self, payload: dict[str, Any]) -> dict[str, float]:
+        """Wall ms of calls of ``hook_event``, one after the other, on one bridge."""
+        command = [PYTHON, "-I", "-S", str(self.program.with_name("mcp_bridge.py"))]
+        bridge = subprocess.Popen(command, env=self.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        answers = bridge.stdout
+
+        def once(number: int) -> float:
+            arguments = {
+                **payload,
+                "host": "claude",
+                "event": "PostToolUse",
+                "tool_use_id": f"bridge-{os.urandom(6).hex()}",
+            }
+            params = {"name": "hook_event", "arguments": arguments}
+            line = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}) + "\n"
+            begun = time.perf_counter()
+            os.write(bridge.stdin.fileno(), line.encode())  # type: ignore[union-attr]  # a pipe, see above
+            while json.loads(answers.readline()).get("id") != number:
+                pass
+            return (time.perf_counter() - begun) * 1000
+
+        try:
+            once(0)
+            return self.figures(once(number) for number in range(1, self.runs + 1))
+        finally:
+            bridge.stdin.close()
+            bridge.wait(10)
+            bridge.stdout.close()
+
+    def figures(self, walls_ms: Iterable[float]) -> dict[str, float]:
+        walls = sorted(walls_ms)
         return {
             "p50_ms": round(statistics.median(walls), 1),
             "p95_ms": round(walls[int(len(walls) * 0.95)], 1),
@@ -258,6 +293,7 @@ def run(bench: Bench, hosts: list[str]) -> dict[str, Any]:
               f"max {found['max_ms']:6.1f} ms")  # fmt: skip
 
     def all_hosts(state: str) -> None:
+        report("bridge", state, "event", bench.calls(wanted["claude"]["event"]))
         for host in hosts:
             for what, payload in wanted[host].items():
                 name = "postToolUse" if host == "copilot" else ""

@@ -7,7 +7,8 @@ lines between stdin/stdout and ``mcp.sock``, remembers what is unanswered, and
 - answers what does not depend on data (initialize, lists, ping) from the packaged manifest while the daemon is away,
 - reconnects with growing pauses, repeats the handshake in private and sends everything unanswered again,
 - asks the service manager for the daemon, where recalld is installed as a service,
-- past its grace answers a call with a well-formed degraded result, and drops the daemon's own answer if it still comes.
+- past its grace answers a call with a well-formed degraded result, and drops the daemon's own answer if it still comes,
+- takes the events of hosts that call a tool as a hook, and keeps them whether or not there is a daemon (``bridge/post``).
 
 Standard library only, one poll loop, so that it starts in a few hundredths of a second and needs few megabytes:
 ``python -I -S mcp_bridge.py``. This file is small because a program's own file is compiled at each start, and the parts in
@@ -20,17 +21,16 @@ import os
 import signal
 import sys
 
-if __package__:
-    from .bridge.answers import Manifest
-    from .bridge.loop import GRACE_MS, Bridge
-    from .bridge.paths import data_folder, socket_path
-    from .bridge.service import Starter
-else:  # run as a file, in a Python that knows of no packages
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from bridge.answers import Manifest  # type: ignore[import-not-found,no-redef]
-    from bridge.loop import GRACE_MS, Bridge  # type: ignore[import-not-found,no-redef]
-    from bridge.paths import data_folder, socket_path  # type: ignore[import-not-found,no-redef]
-    from bridge.service import Starter  # type: ignore[import-not-found,no-redef]
+if not __package__:  # run as a file, in a Python that knows of no packages: make our root importable as ``recalld``
+    _package = type(sys)("recalld")
+    _package.__path__ = [__file__.rsplit("/", 2)[0] if __file__.count("/") > 1 else ".."]
+    sys.modules["recalld"] = _package
+
+from recalld.clients.bridge.answers import Manifest
+from recalld.clients.bridge.loop import GRACE_MS, Bridge
+from recalld.clients.bridge.paths import data_folder, socket_path
+from recalld.clients.bridge.post import Post
+from recalld.clients.bridge.service import Starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,14 +94,18 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     grace = os.environ.get("RECALLD_GRACE_MS", "")
     stdin, stdout = claim_stdio()
+    path = socket_path(os.environ, options["--data"], options["--runtime"])
+    data = data_folder(os.environ, options["--data"])
+    who = first_line(os.environ)
     bridge = Bridge(
-        socket_path(os.environ, options["--data"], options["--runtime"]),
+        path,
         Manifest.packaged(),
-        first_line(os.environ),
+        who,
+        Post(path[: -len("mcp.sock")] + "events.sock", data, os.environ, who),
         stdin=stdin,
         stdout=stdout,
         grace_ms=int(grace) if grace.isdecimal() else GRACE_MS,
-        on_away=Starter(os.environ, data_folder(os.environ, options["--data"])),
+        on_away=Starter(os.environ, data),
     )
     return bridge.run()
 

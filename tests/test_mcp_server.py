@@ -331,28 +331,12 @@ async def test_resources(stand: Stand) -> None:
             assert (await line.read())["error"]["code"] == -32602
 
 
-async def test_hooks_by_tool(stand: Stand) -> None:
-    """hook_event is not listed and callable: the event goes to capture, and a session's start is answered like a hook."""
-    async with stand.mcp() as line:
-        result = await line.call("hook_event", event="PostToolUse", session_id="s2", tool_name="Bash")
-        assert result["content"][0]["text"] == "{}"
-        imported = stand.table.asked[0]
-        assert isinstance(imported, capture.ImportEvents)
-        wire = json.loads(imported.lines[0])
-        assert (wire["recalld"], wire["host"], wire["event"], wire["cwd"]) == (1, "claude", "PostToolUse", HELLO["cwd"])
-        assert wire["payload"] == {"session_id": "s2", "tool_name": "Bash", "hook_event_name": "PostToolUse"}
-        started = await line.call("hook_event", 2, event="SessionStart", session_id="s2")
-        output = json.loads(started["content"][0]["text"])["hookSpecificOutput"]
-        assert output["additionalContext"] == "Briefing for /home/dev/widgets"
-
-
 async def test_the_full_toolset(short_tmp: Path) -> None:
     """toolset = "full" lists every tool; the others are callable without being listed."""
     async with Stand(short_tmp, toolset="full").running() as stand, stand.mcp() as line:
         line.send(modern("tools/list"))
         names = [tool["name"] for tool in (await line.read())["result"]["tools"]]
         assert {"briefing", "delete_page", "session_events"} < set(names)
-        assert "hook_event" not in names
 
 
 async def _until(condition: Any) -> None:

@@ -28,7 +28,15 @@ from recalld.protocol.runtime import locate
 
 CALLER = Caller(key="k", cwd="/home/dev/widgets", host="claude", session="s")
 EXAMPLES: dict[str, dict[str, Any]] = {
-    "recall": {"query": "q", "k": 3, "tags": ["#Build"], "since": "2026-01-01", "vault": "notes", "scope": "vault"},
+    "recall": {
+        "query": "q",
+        "k": 3,
+        "tags": ["#Build"],
+        "since": "2026-01-01",
+        "vault": "notes",
+        "scope": "vault",
+        "include_expired": True,
+    },
     "read_note": {"path": "tools/build.md", "lines": [1, 2]},
     "related": {"path": "tools/build.md"},
     "recent": {"k": 5, "kinds": ["decision"]},
@@ -47,7 +55,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "message_pop": {},
     "message_cancel": {"id": "m-1"},
     "lint": {"kinds": ["flagged"], "cold": True},
-    "hook_event": {"event": "Stop", "anything": 1},
 }
 TOOLS = pytest.mark.parametrize("name", list(schemas.TOOLS))
 
@@ -70,8 +77,7 @@ def test_schemas_are_plain(name: str) -> None:
         jsonschema.Draft202012Validator.check_schema(schema)
         for node in nodes(schema):
             assert not {"anyOf", "oneOf", "allOf", "not", "if", "$ref", "$defs", "$schema", "const"} & set(node)
-    closed = tool.input_schema()["additionalProperties"]
-    assert closed is (name == "hook_event")
+    assert tool.input_schema()["additionalProperties"] is False
     assert set(tool.required) <= set(tool.properties)
     assert set(tool.output_required) <= set(tool.output)
 
@@ -230,7 +236,7 @@ def test_lines_that_cannot_be(lines: list[int]) -> None:
 def test_recall_arguments_become_a_question() -> None:
     """Every filter arrives; tags are folded as the index has them."""
     call = tools.call("recall", EXAMPLES["recall"], CALLER, 1, 0)
-    filters = recall.Filters(tags=("build",), since="2026-01-01", vaults=("notes",))
+    filters = recall.Filters(tags=("build",), since="2026-01-01", vaults=("notes",), expired=True)
     assert call.message == recall.Recall(query="q", k=3, filters=filters, scope="vault", cwd=CALLER.cwd)
 
 
@@ -281,7 +287,8 @@ def test_the_bridge_needs_the_standard_library_only() -> None:
         f"space = dict(__name__='__main__', __file__={str(bridge)!r}, __package__=None)\n"
         f"try: exec(compile(open({str(bridge)!r}).read(), 'bridge', 'exec'), space)\n"
         "except SystemExit as end: assert end.code == 2\n"
-        "print(*sorted({'asyncio', 'typing', 'dataclasses', 'socket', 'inspect', 'msgspec', 'hashlib'} & set(sys.modules)))"
+        "print(*sorted({'asyncio', 'typing', 'dataclasses', 'socket', 'inspect', 'msgspec', 'hashlib'} & set(sys.modules)))\n"
+        "print(*sorted(name for name in sys.modules if name.startswith(('recalld.memory', 'recalld.clients.hooking'))))"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, timeout=30
@@ -300,7 +307,7 @@ def test_the_manifest_command_checks(tmp_path: Path) -> None:
 def test_every_tool_has_a_row_in_the_docs() -> None:
     """docs/mcp.md names each tool and where it is listed, in the server's order."""
     page = (MANIFEST.parents[1] / "docs" / "mcp.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (default|full|never) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (default|full) \|", page, re.MULTILINE)
     assert rows == [(name, tool.listed) for name, tool in schemas.TOOLS.items()]
     for uri in (resources.STATUS_URI, resources.NOTE_TEMPLATE):
         assert f"`{uri}`" in page

@@ -85,6 +85,17 @@ def degraded(request: Request, manifest: Manifest, why: str) -> bytes:
         "structuredContent": structured,
         "isError": "error" in structured,
     }
+    return _tool_result(request, manifest, result)
+
+
+def told(request: Request, manifest: Manifest, problem: str) -> bytes:
+    """The answer to a host that told an event: the empty output of a hook, or an error that says why it was lost."""
+    text = f"recalld lost an event: {problem}" if problem else "{}"
+    result = {"content": [{"type": "text", "text": text}], "isError": bool(problem)}
+    return _tool_result(request, manifest, result)
+
+
+def _tool_result(request: Request, manifest: Manifest, result: Json) -> bytes:
     if request.is_modern:
         result |= {"resultType": "complete", "_meta": manifest.server_meta()}
     return encode({"jsonrpc": "2.0", "id": request.id, "result": result})

@@ -7,8 +7,9 @@ import os
 import select
 import time
 
-from .answers import Manifest, degraded
+from .answers import Manifest, degraded, told
 from .daemon import CHUNK_BYTES, MAX_BUFFER_BYTES, Daemon
+from .post import TOOL, Post
 from .wire import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
@@ -54,6 +55,7 @@ class Bridge:
         path: str,
         manifest: Manifest,
         first_line: Json,
+        post: Post,
         *,
         stdin: int,
         stdout: int,
@@ -63,6 +65,8 @@ class Bridge:
         self._manifest = manifest
         self._daemon = Daemon(path)
         self._first_line = first_line
+        self._post = post
+        post.watch, post.settled = self._watch, self._told
         self._stdin, self._stdout = stdin, stdout
         self._grace_s = grace_ms / 1000
         self._budget_s = BUDGET_MS / 1000
@@ -80,12 +84,19 @@ class Bridge:
 
     def run(self) -> int:
         """Until the client has gone: stdin at its end, stdout closed, or the parent dead."""
+        try:
+            return self._run()
+        finally:
+            self._post.close()
+
+    def _run(self) -> int:
         self._watch(self._stdout, 0)
         while True:
             now = time.monotonic()
             self._reconnect(now)
             self._probe(now)
             self._expire(now)
+            self._post.expire(now)
             if self._is_done(now):
                 return 0
             self._watch_what_is_wanted()
@@ -101,6 +112,9 @@ class Bridge:
             return self._read_client()
         if descriptor == self._stdout:
             return self._write_client(events)
+        if descriptor in self._post.errands:
+            self._post.serve(descriptor, events)
+            return True
         daemon = self._daemon
         if daemon.socket is None or descriptor != daemon.socket.fileno():
             return True
@@ -167,6 +181,9 @@ class Bridge:
             self._daemon.send(line)
 
     def _request(self, request: Request) -> None:
+        if request.method == "tools/call" and request.params.get("name") == TOOL:
+            self._post.take(request)
+            return
         if request.method == "initialize":
             self._initialize = request
             if self._daemon.era == "modern":
@@ -187,6 +204,9 @@ class Bridge:
             self._forward(request, request.since)
         elif request.deadline is None:
             request.deadline = request.since + self._grace_s
+
+    def _told(self, request: Request, problem: str) -> None:
+        self._output += told(request, self._manifest, problem)
 
     def _answer_statically(self, request: Request) -> None:
         self._told_lists = self._told_lists or request.method == "tools/list"
@@ -299,7 +319,7 @@ class Bridge:
             return True
         if self._drain_until is None or self._output:
             return False
-        return not self._pending or now >= self._drain_until
+        return not (self._pending or self._post.errands) or now >= self._drain_until
 
     def _watch_what_is_wanted(self) -> None:
         daemon = self._daemon
@@ -324,6 +344,7 @@ class Bridge:
     def _timeout_ms(self, now: float) -> int:
         moments = [now + PARENT_CHECK_S]
         moments += [request.deadline for request in self._pending.values() if request.deadline is not None]
+        moments += [errand.deadline for errand in self._post.errands.values()]
         if self._daemon.socket is None:
             moments.append(self._daemon.next_try)
         elif self._daemon.is_there and self._pending:

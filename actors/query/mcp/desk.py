@@ -119,8 +119,6 @@ class Desk:
     async def _answer(self, call: Call, caller: Caller) -> Result:
         if call.tool.name == "status":
             return await self._status(caller)
-        if call.tool.name == "hook_event":
-            return await self._hook_event(call, caller)
         budget_ms = WRITE_BUDGET_MS if call.tool.writes else self.recall_budget_ms
         return results.of(await self.ask(call.message, budget_ms))
 
@@ -149,18 +147,6 @@ class Desk:
         except ProtocolError as error:
             return error
         return reply if isinstance(reply, kind) else Internal(f"answered with {type(reply).__name__}")
-
-    async def _hook_event(self, call: Call, caller: Caller) -> Result:
-        """Stored, and for a session's start answered with the briefing; the host parses the text as a hook's output."""
-        await self.ask(call.message, WRITE_BUDGET_MS)
-        if call.arguments["event"] != "SessionStart":
-            return Result("{}")
-        place = {"cwd": call.arguments.get("cwd", ""), "session": call.arguments.get("session_id", "")}
-        brief = await self._brief({**place, "host": call.arguments.get("host", "")}, caller)
-        if not brief["text"]:
-            return Result("{}")
-        output = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": brief["text"]}}
-        return Result(msgspec.json.encode(output).decode())
 
     async def _brief(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         place = capture.Place(

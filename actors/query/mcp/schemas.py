@@ -43,7 +43,7 @@ RECALL = Tool(
     "Search the user's notes and the memory of past agent sessions with a question or keywords. Finds by words, names, links "
     "and meaning. Returns the best notes with the passage that answers, its file, lines, date and why it was found.",
     properties={
-        "query": text("The question, in plain words"),
+        "query": text("The question"),
         "k": number("How many notes", 1, 50),
         "folder": FOLDER,
         "tags": texts("All of these"),
@@ -51,7 +51,8 @@ RECALL = Tool(
         "until": text("ISO date, inclusive"),
         "scope": text("default all", enum=["all", "project", "vault", "global"]),
         "vault": text("Only this vault"),
-        "as_of": text("ISO date: answer as the notes stood then"),
+        "as_of": text("ISO date: as the notes stood then"),
+        "include_expired": flag("Expired notes too"),
         "explain": flag("Add scores and factors"),
         "sentence_only": flag("Not the whole passage"),
     },

@@ -171,24 +171,7 @@ LINT = Tool(
     listed="full",
 )
 
-HOOK_EVENT = Tool(
-    "hook_event",
-    "Hook event",
-    "For hosts that call an MCP tool as a lifecycle hook: takes one event. Not for models.",
-    properties={
-        "event": text("The host's name of the event"),
-        "host": S,
-        "session_id": S,
-        "cwd": S,
-        "payload": O,
-    },
-    required=("event",),
-    writes=True,
-    listed="never",
-    open_input=True,
-)
-
 TOOLS = (
     BRIEFING, HANDOFF_LIST, HANDOFF_CANCEL, DELETE_PAGE, SESSION_EVENTS, FEEDBACK, MESSAGE_SEND, MESSAGE_LIST, MESSAGE_POP,
-    MESSAGE_CANCEL, LINT, HOOK_EVENT,
+    MESSAGE_CANCEL, LINT,
 )  # fmt: skip

@@ -87,7 +87,7 @@ class McpServer:
 
     async def _call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         if params.name not in schemas.TOOLS:
-            known = ", ".join(name for name, tool in schemas.TOOLS.items() if tool.listed != "never")
+            known = ", ".join(schemas.TOOLS)
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool '{params.name}'. There are: {known}.")
         request_id = context.request_id if context.request_id is not None else ""
         result = await self._desk.call_tool(params.name, params.arguments, _caller(context), request_id)

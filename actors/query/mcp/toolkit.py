@@ -28,14 +28,13 @@ class Tool:
     writes: bool = False
     destructive: bool = False
     idempotent: bool = True
-    listed: Literal["default", "full", "never"] = "default"
-    open_input: bool = False
+    listed: Literal["default", "full"] = "default"
 
     def input_schema(self) -> Schema:
         schema: Schema = {"type": "object", "properties": dict(self.properties)}
         if self.required:
             schema["required"] = list(self.required)
-        schema["additionalProperties"] = self.open_input
+        schema["additionalProperties"] = False
         return schema
 
     def output_schema(self) -> Schema | None:

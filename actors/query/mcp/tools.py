@@ -66,7 +66,7 @@ def call(name: str, given: Mapping[str, Any] | None, caller: Caller, request_id:
     """Raises BadArguments (the text is for the model) and KeyError for a tool that does not exist."""
     tool = TOOLS[name]
     checked = arguments.check(name, tool.input_schema(), given)
-    if tool.writes and tool.name not in ("hook_event", "feedback"):
+    if tool.writes and tool.name != "feedback":
         _refuse_nowhere(checked, caller)
     return Call(tool, checked, _BUILD[name](checked, caller, caller.replay_key(request_id), now_ms))
 
@@ -90,6 +90,7 @@ def _filters(args: Arguments) -> recall.Filters:
         until=args.get("until", ""),
         vaults=(args["vault"],) if args.get("vault") else (),
         kinds=args.get("kinds", ()),
+        expired=args.get("include_expired", False),
     )
 
 
@@ -252,28 +253,6 @@ def _message_cancel(args: Arguments, caller: Caller, key: str, _now: int) -> Mes
     return capture.MessageCancel(place=caller.place(args.get("project", "")), id=args.get("id", ""), replay_key=key)
 
 
-def _hook_event(args: Arguments, caller: Caller, _key: str, now_ms: int) -> Message:
-    """
-    The event as a hook client's line: what a host's template filled in stands beside the names of this tool, or in
-    ``payload``.
-    """
-    payload = {name: value for name, value in args.items() if name not in ("payload", "host", "event")}
-    payload |= args.get("payload", {})
-    payload.setdefault("hook_event_name", args["event"])
-    if caller.session:
-        payload.setdefault("session_id", caller.session)
-    line = {
-        "recalld": 1,
-        "role": "hook",
-        "host": args.get("host") or caller.host,
-        "event": args["event"],
-        "cwd": args.get("cwd") or caller.cwd,
-        "sent_ms": now_ms,
-        "payload": payload,
-    }
-    return capture.ImportEvents(lines=(json.dumps(line),))
-
-
 _BUILD: dict[str, Callable[[Arguments, Caller, str, int], Message]] = {
     "recall": _recall,
     "read_note": _read_note,
@@ -294,5 +273,4 @@ _BUILD: dict[str, Callable[[Arguments, Caller, str, int], Message]] = {
     "message_pop": _message_pop,
     "message_cancel": _message_cancel,
     "lint": _lint,
-    "hook_event": _hook_event,
 }

@@ -1,8 +1,8 @@
 """
 A stand-in for the agents' models: on loopback, speaking both vendors' streaming APIs as far as their command lines need it.
 
-It plays a model that calls recalld's ``recall`` once per turn and then says what it got; every request body is kept, since
-what is in it is what a model would have seen.
+It plays a model that runs the commands it was given, calls recalld's ``recall`` and then says what it got; every request
+body is kept, since what is in it is what a model would have seen.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import Any
 
 Json = dict[str, Any]
 DEFERRED = "mcp__recalld__recall"
+SHELLS: dict[str, Callable[[str], Json]] = {
+    "Bash": lambda command: {"command": command, "description": "a test"},
+    "exec_command": lambda command: {"cmd": command},
+}
 
 
 class Model:
@@ -23,8 +27,11 @@ class Model:
     def __init__(self, query: str, before_call: Callable[[int], None] | None = None) -> None:
         self.query = query
         self.requests: list[Json] = []
-        self.calls = self.searches = 0
+        self.calls = self.searches = self.ran = 0
         self.wanted_calls = 1
+        self.commands: list[str] = []
+        """Run in the agent's shell, in order, before recall is called."""
+        self.before_command: Callable[[int], None] | None = None
         self.before_call = before_call
         self._lock = threading.Lock()
         model = self
@@ -74,6 +81,12 @@ class Model:
         with self._lock:
             self.requests.append(body)
             tools = flat(body.get("tools") or ())
+            shell = next((tool for tool in tools if tool["name"] in SHELLS), None)
+            if shell is not None and self.ran < len(self.commands):
+                self.ran += 1
+                if self.before_command is not None:
+                    self.before_command(self.ran)
+                return shell, SHELLS[shell["name"]](self.commands[self.ran - 1])
             found = next((tool for tool in tools if tool["name"].endswith("recall")), None)
             if found is None and DEFERRED in json.dumps(body) and self.searches <= self.calls < self.wanted_calls:
                 # Claude Code names the tools of MCP servers and has them looked up before they are called.
@@ -128,7 +141,8 @@ class Model:
         if chosen is not None:
             tool, arguments = chosen
             item = {
-                "type": "function_call", "id": f"fc_{self.calls}", "call_id": f"call_{self.calls}", "name": tool["name"],
+                "type": "function_call", "id": f"fc_{len(self.requests)}", "call_id": f"call_{len(self.requests)}",
+                "name": tool["name"],
                 "arguments": json.dumps(arguments),
             }  # fmt: skip
             if tool.get("namespace"):

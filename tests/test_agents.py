@@ -7,8 +7,10 @@ Opt in with RECALLD_TEST_AGENTS=1: npm fetches a few hundred megabytes into RECA
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +88,7 @@ class Desk:
         if self.agent == "claude":
             environ |= {"ANTHROPIC_BASE_URL": self.model.url, "ANTHROPIC_API_KEY": "dummy", "DISABLE_AUTOUPDATER": "1"}
             environ |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-            words = ["-p", prompt, "--allowedTools", "mcp__recalld__recall"]
+            words = ["-p", prompt, "--allowedTools", "mcp__recalld__recall,Bash"]
         else:
             words = ["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
             words += ["--dangerously-bypass-approvals-and-sandbox", prompt]
@@ -95,7 +97,7 @@ class Desk:
             text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     def sessions(self) -> Sessions:
         reply = self.daemon.ask("writer", SessionList(all_projects=True))
@@ -130,6 +132,74 @@ def test_a_session_from_briefing_to_page(desk: Desk) -> None:
     folder = desk.daemon.paths.wiki / "acme" / "sessions"
     (page,) = until("the session's page", lambda: list(folder.glob("*.md")))
     assert PROMPT in page.read_text()
+
+
+ODD = "printf '%s\\n' 'quote\" back\\slash é ☃'; echo '${session_id} $HOME'"
+COMMANDS = [
+    ODD,
+    "head -c 100000 /dev/zero | tr '\\0' 'x'; echo end",
+    "echo '{\"a\": 1}'",
+    "true",
+    "echo oops >&2; exit 3",
+]
+
+
+def tool_events(desk: Desk) -> list[dict[str, object]]:
+    """Everything stored of the session's tool calls, oldest first."""
+    words = ("events", "--json", "--kind", "post-tool-use", "-n", "99")
+    return [json.loads(line) for line in desk.daemon.cli(*words, cwd=desk.repo).stdout.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["calls", "commands"])
+def test_tool_events_are_stored_once(desk: Desk, kind: str) -> None:
+    """
+    Whether the host calls our tool or starts a program: each of its tool calls is there once, whole, and the session's
+    transcript adds nothing.
+    """
+    if kind == "commands":
+        desk.daemon.cli("install", desk.agent, "--yes", "--command-hooks")
+    desk.model.commands = COMMANDS
+    assert "That is all." in desk.run()
+    found = until("all tool events", lambda: len(events := tool_events(desk)) > len(COMMANDS) and events)
+    assert [event["command"] for event in found] == [*COMMANDS, ""]
+    desk.daemon.cli("import", desk.agent, str(desk.home / f".{desk.agent}"), cwd=desk.repo)
+    assert tool_events(desk) == found
+
+
+def test_tool_events_while_the_daemon_is_away(desk: Desk) -> None:
+    """The daemon dies before the second command and comes back after the session: nothing is lost, nothing is doubled."""
+    desk.model.commands = COMMANDS
+    desk.model.before_command = lambda number: die(desk.daemon) if number == 2 else None
+    assert "That is all." in desk.run()
+    desk.daemon.start()
+    found = until("all tool events", lambda: len(events := tool_events(desk)) > len(COMMANDS) and events)
+    assert sorted(str(event["command"]) for event in found) == sorted([*COMMANDS, ""])
+    assert not list(desk.daemon.paths.dead_letters.glob("*"))
+
+
+def test_the_bridge_is_killed_in_the_middle_of_a_session(desk: Desk) -> None:
+    """Claude Code starts it again for the next event; Codex does not, and says so at each hook; its transcript has the rest."""
+    desk.model.commands = COMMANDS
+    desk.model.before_command = lambda number: kill_bridges(desk) if number == 2 else None
+    said = desk.run()
+    assert "That is all." in said
+    lost = said.count("hook: PostToolUse Failed")
+    assert (lost > 0) == (desk.agent == "codex")
+    assert len(until("its events", lambda: tool_events(desk))) <= len(COMMANDS) + 1 - lost
+    desk.daemon.cli("import", desk.agent, str(desk.home / f".{desk.agent}"), cwd=desk.repo)
+    found = tool_events(desk)
+    assert sorted(str(event["command"]) for event in found) == sorted([*COMMANDS, ""])
+
+
+def kill_bridges(desk: Desk) -> None:
+    """SIGKILL of the bridges that this desk's agent has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"mcp_bridge.py" in command and f"HOME={desk.home}\0".encode() in environ + b"\0":
+            os.kill(int(folder.name), signal.SIGKILL)
 
 
 def test_the_daemon_dies_in_the_middle_of_a_session(desk: Desk) -> None:

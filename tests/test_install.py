@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,95 @@ def test_hooks_have_timeouts_and_absolute_paths(host: str, where: install.Settin
         assert words[:2] == ["-I", "-S"]
         assert Path(words[2]).is_file()
         assert words[3] == host.replace("vscode", "copilot")
+
+
+HOOK_FILES = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}
+CALLING = pytest.mark.parametrize("host", sorted(HOOK_FILES))
+
+
+def kinds_of(home: Path, host: str) -> dict[str, list[str]]:
+    """Our hooks in a host's file: event -> types."""
+    events = load(home / HOOK_FILES[host])["hooks"]
+    found = {
+        event: [hook["type"] for group in groups for hook in group["hooks"] if is_ours(hook)]
+        for event, groups in events.items()
+    }
+    return {event: types for event, types in found.items() if types}
+
+
+def states(where: install.Setting, host: str) -> dict[str, tuple[str, str]]:
+    found = install.present(where.home, where.environ)
+    return {finding.part: (finding.state, finding.text) for finding in found if finding.host == host}
+
+
+@CALLING
+def test_tool_events_call_the_bridge(host: str, where: install.Setting) -> None:
+    """Tool events are calls of our tool; what orders a session or puts something into it starts a program."""
+    run(host, where)
+    kinds = kinds_of(where.home, host)
+    calls = {event for event, types in kinds.items() if types == ["mcp_tool"]}
+    assert calls == {"claude": {"PostToolUse", "PostToolUseFailure"}, "codex": {"PostToolUse"}}[host]
+    assert all(types == ["command"] for event, types in kinds.items() if event not in calls)
+    assert {"SessionStart", "UserPromptSubmit", "Stop", "SessionEnd", "PreCompact"} <= set(kinds) - calls
+    for event in calls:
+        (group,) = load(where.home / HOOK_FILES[host])["hooks"][event]
+        (hook,) = group["hooks"]
+        assert (hook["server"], hook["tool"], hook["timeout"]) == ("recalld", "hook_event", 2)
+        given = hook["input"]
+        assert (given.pop("host"), given.pop("event")) == (host, event)
+        assert given == {field: f"${{{field}}}" for field in given}
+        assert {"session_id", "cwd", "tool_name", "tool_use_id", "tool_input", "tool_response"} <= set(given)
+        if host == "codex":  # a field that is not in every payload would keep the hook from running
+            assert {"agent_id", "agent_type", "error", "prompt_id"}.isdisjoint(given)
+
+
+@CALLING
+@pytest.mark.parametrize("why", ["no entry", "wanted"])
+def test_commands_throughout(host: str, why: str, where: install.Setting) -> None:
+    """Without our MCP entry, or where it is asked for, no event depends on the bridge; either kind is as it should be."""
+    if why == "no entry":
+        run(host, where, mcp=False)
+    else:
+        run(host, replace(where, tool_hooks=False))
+    assert {kind for types in kinds_of(where.home, host).values() for kind in types} == {"command"}
+    assert states(where, host)["hooks"][0] == "current"
+    run(host, where)
+    assert states(where, host) == dict.fromkeys(("mcp", "hooks"), ("current", "as this version writes it"))
+    assert all(len(types) == 1 for types in kinds_of(where.home, host).values())
+
+
+@CALLING
+@pytest.mark.parametrize("tool_hooks", [True, False])
+def test_either_kind_is_taken_out(host: str, tool_hooks: bool, where: install.Setting) -> None:
+    """Removing gives every byte back, whichever kind was installed."""
+    before = put(where.home, host)
+    run(host, replace(where, tool_hooks=tool_hooks))
+    assert install.as_installed(HOSTS[host], where).tool_hooks is tool_hooks
+    undo(host, install.as_installed(HOSTS[host], where))
+    assert snapshot(where.home) == before
+
+
+@CALLING
+def test_calls_without_the_entry_are_said(host: str, where: install.Setting) -> None:
+    """Hooks that call an MCP entry that somebody took out lose their events: the check-up says so."""
+    run(host, where)
+    for target in install.targets(HOSTS[host], where, hooks=False):
+        change = install.removing(target)
+        assert change is not None
+        change.apply()
+    state, text = states(where, host)["hooks"]
+    assert state == "stale"
+    assert "missing" in text
+    run(host, where)
+    assert states(where, host)["hooks"][0] == "current"
+
+
+def test_other_peoples_calls_are_theirs() -> None:
+    """A hook that calls another server, or another tool of ours, is not touched."""
+    call = {"type": "mcp_tool", "server": "recalld", "tool": "hook_event"}
+    assert is_ours(call)
+    assert not is_ours({**call, "server": "other"})
+    assert not is_ours({**call, "tool": "recall"})
 
 
 @pytest.mark.parametrize("host", sorted(HOSTS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -61,15 +62,22 @@ def _carry_out(
 @click.option("--no-hooks", is_flag=True, help="MCP only: recall, but no capture of sessions.")
 @click.option("--no-mcp", is_flag=True, help="Hooks only: capture of sessions, but no recall.")
 @click.option("--python-only", is_flag=True, help="No /bin/sh script before the hook client, where nc could serve one.")
+@click.option(
+    "--command-hooks",
+    is_flag=True,
+    help="Hooks start a program each time, also where the agent could call the MCP entry.",
+)
 @click.pass_obj
-def install(cli: Cli, agents: tuple[str, ...], yes: bool, no_hooks: bool, no_mcp: bool, python_only: bool) -> None:
+def install(
+    cli: Cli, agents: tuple[str, ...], yes: bool, no_hooks: bool, no_mcp: bool, python_only: bool, command_hooks: bool
+) -> None:
     """
     Attach recalld to AGENTS: an MCP entry for recall, hooks to capture sessions.
 
     Shows what it would change first. Your own entries and comments stay, a backup is left beside each file, and
     `recalld uninstall` gives everything back. Without AGENTS it lists the ones that are on this machine.
     """
-    where = installer.setting(paths=cli.paths, quick=not python_only)
+    where = replace(installer.setting(paths=cli.paths, quick=not python_only), tool_hooks=not command_hooks)
     hosts = _chosen(agents, where)
     if not hosts:
         _list(where)
@@ -102,7 +110,7 @@ def uninstall(cli: Cli, agents: tuple[str, ...], yes: bool) -> None:
     def plan(host: installer.Host) -> list[installer.Change]:
         targets = [
             target
-            for target in installer.targets(host, where)
+            for target in installer.targets(host, installer.as_installed(host, where))
             if not agents or not _shared(target, host, where, agents)
         ]
         return [change for target in targets if (change := installer.removing(target)) is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,7 @@ from .plan import Change, InstallError, Target, forget_backup, installing, read,
 
 __all__ = [
     "HOSTS", "Change", "Finding", "Host", "InstallError", "Setting", "Target",
-    "forget_backup", "found_hosts", "installing", "present",
+    "as_installed", "forget_backup", "found_hosts", "installing", "present",
     "removing", "script_target", "setting", "targets",
 ]  # fmt: skip
 
@@ -79,13 +79,26 @@ def script_target(where: Setting, paths: Paths) -> Target:
 
 
 def targets(host: Host, where: Setting, *, mcp: bool = True, hooks: bool = True) -> list[Target]:
-    """The files of ``host`` with our edits; edits of one file are in one target."""
-    found = [*(host.mcp(where) if mcp else ()), *(host.hooks(where) if hooks and host.hooks else ())]
+    """
+    The files of ``host`` with our edits; edits of one file are in one target. Hooks are commands where the MCP entry, which
+    others would call, is not among them.
+    """
+    hooking = where if mcp else replace(where, tool_hooks=False)
+    found = [*(host.mcp(where) if mcp else ()), *(host.hooks(hooking) if hooks and host.hooks else ())]
     merged: dict[Path, Target] = {}
     for target in found:
         before = merged.get(target.path)
         merged[target.path] = target if before is None else Target(target.path, before.edits + target.edits)
     return list(merged.values())
+
+
+def as_installed(host: Host, where: Setting) -> Setting:
+    """``where`` with the kind of hooks that lies in the host's files; as it is when neither does. Raises InstallError."""
+    for kind in (where, replace(where, tool_hooks=not where.tool_hooks)):
+        found = host.hooks(kind) if host.hooks else []
+        if all((text := read(target.path)) is not None and target.added(text) == text for target in found):
+            return kind
+    return where
 
 
 def found_hosts(where: Setting) -> list[Host]:
@@ -100,13 +113,26 @@ def present(
     where = setting(home, environ, paths)
     findings = []
     for host in found_hosts(where):
-        parts: tuple[Literal["mcp", "hooks"], ...] = ("mcp", "hooks") if host.hooks else ("mcp",)
-        for part in parts:
-            findings += [
-                _finding(host, part, target)
-                for target in targets(host, where, mcp=part == "mcp", hooks=part == "hooks")
-            ]
+        entries = [_finding(host, "mcp", target) for target in host.mcp(where)]
+        findings += entries
+        if host.hooks:
+            findings += _hook_findings(host, where, can_call=any(found.state != "absent" for found in entries))
     return findings
+
+
+def _hook_findings(host: Host, where: Setting, *, can_call: bool) -> list[Finding]:
+    """Hooks of either kind are as they should be; those that call the MCP entry only where there is one."""
+    assert host.hooks is not None
+    calls, commands = (
+        [_finding(host, "hooks", target) for target in host.hooks(replace(where, tool_hooks=kind))]
+        for kind in (True, False)
+    )
+    if all(found.state == "current" for found in commands):
+        return commands
+    if can_call or not all(found.state == "current" for found in calls):
+        return calls
+    text = f"tool events call the MCP entry, which is missing, and are lost: recalld install {host.name}"
+    return [replace(found, state="stale", text=text) for found in calls]
 
 
 def _finding(host: Host, part: Literal["mcp", "hooks"], target: Target) -> Finding:

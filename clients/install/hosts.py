@@ -1,9 +1,20 @@
 """
 Every host that recalld installs into: its files, the shape of an MCP entry and of a hook there, and what is left to do.
 
-Hooks are command hooks throughout. Two hosts could call an MCP tool instead and save a process; but such a hook is skipped
-when the bridge is not connected, carries only the fields it names, and is refused at a session's start and end, so that a
-session would have holes without anybody being told.
+A hook starts a process, except for tool events of Claude Code and Codex: these call ``hook_event`` on the bridge that the
+session has open anyway, in milliseconds. What that rests on was looked at in Claude Code 2.1.332 and Codex 0.171.0, and
+``tests/test_agents.py`` looks again:
+
+- What a field of the payload holds arrives whole: Claude Code writes objects and numbers as text, Codex keeps types
+  (``bridge.post.payload_of`` undoes the difference). A field that is not there is '' to Claude Code; Codex does not run the
+  hook at all, so that only fields that are always there are named to it. The subagent, which is not, calls from a thread of
+  its own.
+- ``tool_use_id`` is the one that a command hook and the transcript carry: an event that comes twice is stored once.
+- While the bridge is starting both wait for it, up to the hook's timeout. Claude Code starts a bridge that has died again
+  for the next call; Codex does not, and shows each hook of that session as failed.
+- At a session's start and end such hooks are refused, so those, and all that order a session or put something into it, stay
+  commands. So does everything where our MCP entry is not installed with the hooks, or ``--command-hooks`` asks for it: for
+  hosts that run Claude Code's hook file too and know commands alone.
 
 Timeouts are in the host's own unit: seconds for Claude Code, Codex, Cursor, VS Code and Copilot, milliseconds for Gemini.
 A hook needs a tenth of a second; two seconds is for a machine that swaps.
@@ -18,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..bridge.post import TOOL
 from .edits import Default, Item, Member, TomlTable, YamlBlock
 from .plan import Edit, Target
 from .plugin import opencode_plugin
@@ -45,6 +57,8 @@ class Setting:
     """``--data``/``--runtime`` where they are not the defaults: hosts start us with almost no environment."""
     wrapper: str = ""
     """The ``/bin/sh`` script that stands before the hook client (see ``wrapper``); '' = none."""
+    tool_hooks: bool = True
+    """Tool events call the MCP entry, where the host can; False: hooks are commands throughout."""
 
     @property
     def bridge(self) -> list[str]:
@@ -84,11 +98,13 @@ class Host:
 
 
 def is_ours(value: Any) -> bool:
-    """Whether a hook entry, or a group of one, is recalld's: by the program it runs."""
+    """Whether a hook entry, or a group of one, is recalld's: by the program that it runs or the tool that it calls."""
     if isinstance(value, dict):
         inner = value.get("hooks")
         if isinstance(inner, list):
             return bool(inner) and all(is_ours(item) for item in inner)
+        if value.get("type") == "mcp_tool":
+            return (value.get("server"), value.get("tool")) == (NAME, TOOL)
         return any(_runs_us(value.get(key)) for key in ("command", "bash", "powershell"))
     return False
 
@@ -107,6 +123,12 @@ def _nested(events: Mapping[str, bool], entry: Callable[[str, bool], dict[str, A
     )
 
 
+def _call(host: str, event: str, fields: tuple[str, ...]) -> dict[str, Any]:
+    """A hook that calls the bridge, with these fields of the payload."""
+    filled = {"host": host, "event": event, **{field: f"${{{field}}}" for field in fields}}
+    return {"type": "mcp_tool", "server": NAME, "tool": TOOL, "input": filled, "timeout": HOOK_S}
+
+
 def _stdio(setting: Setting, **more: Any) -> dict[str, Any]:
     command, *args = setting.bridge
     return {"command": command, "args": args, **more}
@@ -119,17 +141,25 @@ CLAUDE_EVENTS = {
     "SessionStart": False, "UserPromptSubmit": False, "PostToolUse": True, "PostToolUseFailure": True, "SubagentStart": True,
     "SubagentStop": True, "PreCompact": False, "PostCompact": False, "Stop": False, "SessionEnd": False,
 }  # fmt: skip
+CLAUDE_CALLS = ("PostToolUse", "PostToolUseFailure")
+CLAUDE_FIELDS = (
+    "session_id", "cwd", "prompt_id", "agent_id", "agent_type", "tool_name", "tool_use_id", "tool_input", "tool_response",
+    "error", "duration_ms",
+)  # fmt: skip
 
 
 def _claude_mcp(setting: Setting) -> list[Target]:
     base = setting.environ.get("CLAUDE_CONFIG_DIR")
     path = Path(base).expanduser() / ".claude.json" if base else setting.home / ".claude.json"
-    entry = {"type": "stdio", **_stdio(setting, env={}, timeout=MCP_CALL_MS)}
+    # Connected before the first request, so that no tool event waits for it, and tools that need not be searched for.
+    entry = {"type": "stdio", **_stdio(setting, env={}, timeout=MCP_CALL_MS, alwaysLoad=True)}
     return [Target(path, (Member(("mcpServers", NAME), entry),))]
 
 
 def _claude_hooks(setting: Setting) -> list[Target]:
     def entry(event: str, detached: bool) -> dict[str, Any]:
+        if setting.tool_hooks and event in CLAUDE_CALLS:
+            return _call("claude", event, CLAUDE_FIELDS)
         hook: dict[str, Any] = {"type": "command", "command": setting.hook("claude"), "timeout": HOOK_S}
         return {**hook, "async": True} if detached else hook
 
@@ -144,6 +174,8 @@ CODEX_EVENTS = dict.fromkeys(
      "SessionEnd"),
     False,
 )  # fmt: skip
+CODEX_CALLS = ("PostToolUse",)
+CODEX_FIELDS = ("session_id", "cwd", "turn_id", "model", "tool_name", "tool_use_id", "tool_input", "tool_response")
 
 
 def _codex_mcp(setting: Setting) -> list[Target]:
@@ -153,6 +185,8 @@ def _codex_mcp(setting: Setting) -> list[Target]:
 
 def _codex_hooks(setting: Setting) -> list[Target]:
     def entry(event: str, detached: bool) -> dict[str, Any]:
+        if setting.tool_hooks and event in CODEX_CALLS:
+            return _call("codex", event, CODEX_FIELDS)
         return {"type": "command", "command": setting.hook("codex"), "timeout": HOOK_S}
 
     return [Target(setting.folder("CODEX_HOME", ".codex") / "hooks.json", _nested(CODEX_EVENTS, entry))]

@@ -100,6 +100,12 @@ def test_backup_restore_and_reindex_compare_equal(daemon: Daemon) -> None:
     assert before["sessions"]
     assert before["handoffs"]
     assert before["hits"]
+    verdicts = daemon.paths.data / "eval" / "ab.jsonl"
+    verdicts.parent.mkdir(exist_ok=True)
+    verdicts.write_text('{"query": "what is the axle made of", "preferred": "vector"}\n')
+    missing = daemon.cli("backup", str(daemon.folder / "not-there" / "backup.tar.gz"), check=False)
+    assert missing.returncode == 1
+    assert f"there is no folder {daemon.folder / 'not-there'}: make it first" in missing.stderr
     archive = daemon.folder / "backup.tar.gz"
     report = json.loads(daemon.cli("backup", str(archive), "--json").stdout)
     assert report["file"] == str(archive)
@@ -114,6 +120,7 @@ def test_backup_restore_and_reindex_compare_equal(daemon: Daemon) -> None:
     daemon.cli("purge", "--everything", "--yes")
     daemon.cli("restore", str(archive))
     assert not daemon.paths.database.exists()
+    assert "axle" in verdicts.read_text()
     daemon.start()
     settled(daemon)
     assert memory(daemon) == before

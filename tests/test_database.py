@@ -387,7 +387,7 @@ def test_a_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
         conn.execute("ALTER TABLE notes ADD COLUMN extra TEXT NOT NULL DEFAULT ''")
 
     def broken(conn: Conn) -> None:
-        conn.execute("DROP TABLE comparisons")
+        conn.execute("DROP TABLE replays")
         raise sqlite3.OperationalError("no")
 
     steps = {VERSION + 1: Step(fine, reindex=True), VERSION + 2: Step(broken)}
@@ -396,5 +396,5 @@ def test_a_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     conn = sqlite3.connect(path)
     assert conn.execute("PRAGMA user_version").fetchone()[0] == VERSION + 1
     assert conn.execute("SELECT hash, size, extra FROM notes").fetchone() == (b"", -1, "")
-    assert conn.execute("SELECT count(*) FROM comparisons").fetchone() == (0,)
+    assert conn.execute("SELECT count(*) FROM replays").fetchone() == (0,)
     conn.close()

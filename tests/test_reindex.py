@@ -14,7 +14,7 @@ from recalld.actors.sqlite import sqlite3
 from recalld.actors.writer import reindex
 from recalld.protocol.envelope import Conflict
 from recalld.protocol.messages.common import Ok
-from recalld.protocol.messages.index import ClaimChunks, Maintain, RecordRecall, Reindex, Settle
+from recalld.protocol.messages.index import ClaimChunks, Maintain, Reindex, Settle
 
 from .writer_stand import Stand, writer_at
 
@@ -46,14 +46,13 @@ async def rebuilt(stand: Stand) -> None:
 
 
 async def test_everything_is_there_again(short_tmp: Path) -> None:
-    """Notes come from their files as they are now; vectors, past versions, their times and comparisons are kept."""
+    """Notes come from their files as they are now; vectors, past versions and their times are kept."""
     async with writer_at(short_tmp) as stand:
         vault = await stand.open_vault()
         model = await stand.use_model()
         await stand.put(vault, a="# A\n\nred", b="# B\n\nblue", gone="# Gone\n\ngrey")
         await stand.store(model, await stand.ask(ClaimChunks(model_id=model)))
         await stand.put(vault, a="# A\n\ngreen")
-        await stand.ask(RecordRecall(at_ms=1, query="q", report="{}"))
         (stand.vault / "gone.md").unlink()
         (stand.vault / "b.md").write_text("# B\n\nviolet")
         times = rows(stand, "SELECT valid_from, valid_to FROM notes WHERE path = 'a.md' ORDER BY valid_from")
@@ -72,7 +71,6 @@ async def test_everything_is_there_again(short_tmp: Path) -> None:
         ):
             assert rows(stand, words.format(table, table, word)) == [(count,)], word
         assert rows(stand, "SELECT valid_from, valid_to FROM notes WHERE path = 'a.md' ORDER BY valid_from") == times
-        assert rows(stand, "SELECT query FROM comparisons") == [("q",)]
         assert (await stand.ask(Settle())).pending_vectors == 2
         assert rows(stand, "SELECT count(*) FROM vectors") == [(1,)]
         with pytest.raises(Conflict):

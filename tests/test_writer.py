@@ -27,7 +27,6 @@ from recalld.protocol.messages.index import (
     DropNotes,
     FailChunks,
     Maintain,
-    RecordRecall,
     Settle,
     StoreVectors,
     SweepDone,
@@ -300,13 +299,6 @@ async def test_a_newer_index_is_read_only(short_tmp: Path) -> None:
         assert "newer recalld" in stand.writer.vitals().facts["last_error"]
 
 
-async def test_comparisons_are_kept(short_tmp: Path) -> None:
-    """An A/B comparison is stored as it came."""
-    async with writer_at(short_tmp) as stand:
-        await stand.ask(RecordRecall(at_ms=5, query="q", report="{}"))
-        assert rows(stand, "SELECT at_ms, query, report FROM comparisons") == [(5, "q", "{}")]
-
-
 async def test_backup_is_whole_and_private(short_tmp: Path) -> None:
     """The archive has wiki, journal at whole lines, config and a sound index, is 0600, and leaves nothing half-made."""
     async with writer_at(short_tmp) as stand:
@@ -314,6 +306,9 @@ async def test_backup_is_whole_and_private(short_tmp: Path) -> None:
         await stand.put(vault, a="apple")
         await stand.writer.ingest.journal.append([b'{"x":1}'])
         (stand.paths.data / "config.toml").write_text("# mine\n")
+        verdicts = stand.paths.data / "eval" / "ab.jsonl"
+        verdicts.parent.mkdir()
+        verdicts.write_text('{"query": "q"}')  # a person's editor may leave the last line without an end
         page = stand.paths.wiki / "p" / "page.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text("a page")
@@ -331,6 +326,9 @@ async def test_backup_is_whole_and_private(short_tmp: Path) -> None:
         with tarfile.open(target) as archive:
             names = archive.getnames()
             assert names[0] == "recalld-backup.json"
+            mine = archive.extractfile("eval/ab.jsonl")
+            assert mine is not None
+            assert mine.read() == verdicts.read_bytes()
             assert {"config.toml", "wiki/p/page.md", f"journal/{journal.name}", "recalld.sqlite"} <= set(names)
             assert not {"wiki/p/out.md", "wiki/p/pipe.md"} & set(names)
             kept = archive.extractfile(f"journal/{journal.name}")

@@ -35,7 +35,6 @@ from ...protocol.messages.index import (
     ModelInUse,
     MoveNotes,
     OpenVault,
-    RecordRecall,
     Reindex,
     Settle,
     Settled,
@@ -101,7 +100,6 @@ class Writer:
             FailChunks: self.fail_chunks,
             AwaitIndex: self.await_index,
             Settle: self.settle,
-            RecordRecall: self.record_recall,
             Maintain: self.maintain,
             Reindex: self.reindex,
             Backup: self.backup,
@@ -205,9 +203,6 @@ class Writer:
         await self.past.settle()
         self.counts = await self.db.read(maintenance.counts)
         return await self.db.read(maintenance.settled)
-
-    async def record_recall(self, m: RecordRecall) -> Ok:
-        return await self.db.run(maintenance.record_recall, m)
 
     # --- upkeep
 

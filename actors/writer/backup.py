@@ -1,5 +1,6 @@
 """
-A copy of everything that cannot be made again, as one .tar.gz: wiki with its history, journal, config.toml.
+A copy of everything that cannot be made again, as one .tar.gz: wiki with its history, journal, config.toml, and what a person
+asked and judged in `recalld eval` and `ab`.
 
 Consistent while the daemon writes: journal files end at a whole line, git's names are read before the objects that they
 name, the index (when asked for) is a snapshot by SQLite itself. Runs in a thread; nobody waits for it.
@@ -27,7 +28,7 @@ from ...protocol.runtime import Paths
 from ...protocol.version import VERSION
 from ..sqlite import sqlite3
 from . import schema
-from .disk import in_words, sync_folder
+from .disk import FORBIDDEN, FULL, sync_folder
 
 MANIFEST = "recalld-backup.json"
 FORMAT = 1
@@ -55,9 +56,18 @@ async def write(paths: Paths, message: Backup) -> dict[str, str]:
     try:
         return await asyncio.to_thread(_write, paths, Path(message.target), message.with_index, given_up)
     except OSError as error:
-        raise Invalid(f"the backup was not written: {in_words(error)} ({message.target})") from None
+        raise Invalid(f"the backup was not written: {_why(error, Path(message.target))}") from None
     finally:
         given_up.set()
+
+
+def _why(error: OSError, target: Path) -> str:
+    """What went wrong with which folder: the target seldom lies on the data folder's disk."""
+    if error.errno in FULL:
+        return f"the disk of {target.parent} is full: free some space, or name a file elsewhere"
+    if error.errno in FORBIDDEN:
+        return f"{target.parent} cannot be written ({error.strerror}): check its permissions, or name a file elsewhere"
+    return f"{error.filename or target}: {error.strerror or error}"
 
 
 def _write(paths: Paths, target: Path, with_index: bool, given_up: threading.Event) -> dict[str, str]:
@@ -65,6 +75,8 @@ def _write(paths: Paths, target: Path, with_index: bool, given_up: threading.Eve
         raise Invalid(f"{target} is not the absolute path of a file")
     if any(target.parent.resolve().is_relative_to(folder) for folder in (paths.wiki, paths.journal)):
         raise Invalid(f"{target} lies in what is backed up: choose a place outside of {paths.data}")
+    if not target.parent.is_dir():
+        raise Invalid(f"there is no folder {target.parent}: make it first, or name a file in one that is there")
     fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(fd, "wb") as stream:
@@ -94,7 +106,12 @@ def _fill(archive: tarfile.TarFile, paths: Paths, with_index: bool, given_up: th
     _add(archive, MANIFEST, msgspec.json.encode(manifest))
     files = 0
     # The journal last: pages name what it tells, and it is the journal that is replayed.
-    for name, path in (*_config(paths), *_wiki(paths.wiki), *_journal(paths.journal)):
+    for name, path in (
+        *_config(paths),
+        *_lines(paths.data / "eval"),
+        *_wiki(paths.wiki),
+        *_lines(paths.journal),
+    ):
         if given_up.is_set():
             raise Invalid("the caller went away")
         data = _read(path)
@@ -143,10 +160,11 @@ def _wiki(root: Path) -> Iterator[tuple[str, Path]]:
                 yield f"wiki/{path.relative_to(root).as_posix()}", path
 
 
-def _journal(root: Path) -> Iterator[tuple[str, Path]]:
+def _lines(root: Path) -> Iterator[tuple[str, Path]]:
+    """The files of JSON lines in a folder."""
     for path in _walk(root, ()):
         if path.suffix == ".jsonl":
-            yield f"journal/{path.name}", path
+            yield f"{root.name}/{path.name}", path
 
 
 def _walk(folder: Path, without: tuple[Path, ...]) -> Iterator[Path]:

@@ -77,7 +77,7 @@ async def _notes(old: Database, new: Database, rules: Rules, say: Callable[[str]
 
 
 async def _carry(old: Database, new: Database, say: Callable[[str], None]) -> None:
-    """What files do not tell: vectors (hours of work), past versions, since when a version is current, comparisons."""
+    """What files do not tell: vectors (hours of work), past versions, since when a version is current."""
     for what, (read, write) in carry.PARTS.items():
         after: carry.Key = carry.FIRST
         count = 0

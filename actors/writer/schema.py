@@ -16,7 +16,7 @@ FULL_TEXT = ("chunk_fts", "past_fts", "event_fts")
 AUTOMERGE = 8
 """Pieces of a full-text index that are merged at a time: 8 stores a fifth faster than the default 4 and asks as fast."""
 
-VERSION = 2
+VERSION = 3
 """Stored as ``user_version``. A database with a larger one is opened read-only."""
 
 TABLES = """
@@ -157,8 +157,6 @@ CREATE INDEX handoffs_open ON handoffs (project, state, at_ms);
 CREATE TABLE offers (session TEXT PRIMARY KEY, handoff TEXT NOT NULL, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE replays (key TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, reply BLOB NOT NULL) WITHOUT ROWID;
-
-CREATE TABLE comparisons (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, query TEXT NOT NULL, report TEXT NOT NULL);
 """
 
 SINCE_2 = """
@@ -207,9 +205,15 @@ def _to_2(conn: sqlite3.Connection) -> None:
         conn.execute(statement)
 
 
+def _to_3(conn: sqlite3.Connection) -> None:
+    conn.execute("DROP TABLE comparisons")
+
+
 STEPS: Mapping[int, Step] = {
     # ``expires_at`` in frontmatter is understood, and ``expires`` may name an instant: every note is parsed again.
     2: Step(_to_2, reindex=True),
+    # Comparisons are a person's own and stand in a file, which a backup holds and a new index does not touch.
+    3: Step(_to_3),
 }
 """By the version that a step leads to. Every version from 2 to VERSION has one."""
 

@@ -23,7 +23,7 @@ LONG_MS = 3_600_000
 POLL_S = 0.2
 TICKS_WITHOUT_WORK = 10
 """Beats come once a second: a work that has not shown up after so many looks has ended already."""
-CANONICAL = ("wiki", "journal", "config.toml", "recalld.sqlite", "spool")
+CANONICAL = ("wiki", "journal", "eval", "config.toml", "recalld.sqlite", "spool")
 
 
 @contextlib.contextmanager
@@ -45,7 +45,7 @@ def daemon(cli: Cli) -> Iterator[None]:
 @click.pass_obj
 def backup(cli: Cli, file: str, with_index: bool, as_json: bool) -> None:
     """
-    Write FILE (.tar.gz): the wiki with its history, the journal and the configuration.
+    Write FILE (.tar.gz): the wiki with its history, the journal, the configuration, your questions and verdicts.
 
     The daemon goes on meanwhile. Watched folders are yours and are not in it.
     """

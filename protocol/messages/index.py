@@ -193,14 +193,6 @@ class Settled(Message, frozen=True, tag="settled"):
     failed_vectors: int = 0
 
 
-class RecordRecall(Message, frozen=True, tag="record_recall"):
-    """Keep an A/B comparison that a person asked for (`ask --ab`) -> Ok. ``report`` is JSON."""
-
-    at_ms: int
-    query: str
-    report: str
-
-
 class Maintain(Message, frozen=True, tag="maintain"):
     """`compact` (remove what nothing refers to, VACUUM), `check` (integrity) -> Maintained."""
 
@@ -224,6 +216,6 @@ class Backup(Message, frozen=True, tag="backup"):
 
 IndexRequest = (
     OpenVault | CloseVault | UpsertNotes | MoveNotes | TouchNotes | DropNotes | SweepDone | UseModel | ClaimChunks
-    | StoreVectors | FailChunks | AwaitIndex | Settle | RecordRecall | Maintain | Reindex | Backup
+    | StoreVectors | FailChunks | AwaitIndex | Settle | Maintain | Reindex | Backup
 )  # fmt: skip
 IndexReply = VaultState | Indexed | ModelInUse | Claimed | IndexBirth | Settled | Maintained | Ok

@@ -104,18 +104,6 @@ def write_since(conn: sqlite3.Connection, rows: Rows) -> None:
     )
 
 
-def read_comparisons(conn: sqlite3.Connection, after: Key, limit: int) -> tuple[Rows, Key]:
-    rows = conn.execute(
-        "SELECT id, at_ms, query, report FROM comparisons WHERE id > ? ORDER BY id LIMIT ?",
-        (after[0] if after else 0, limit),
-    ).fetchall()
-    return rows, (rows[-1][0],) if rows else after
-
-
-def write_comparisons(conn: sqlite3.Connection, rows: Rows) -> None:
-    conn.executemany("INSERT INTO comparisons (id, at_ms, query, report) VALUES (?, ?, ?, ?)", rows)
-
-
 def read_histories(conn: sqlite3.Connection, after: Key, limit: int) -> tuple[Rows, Key]:
     """How far the git history of each vault was read: what was forgotten since must not come back from there."""
     rows = conn.execute(
@@ -147,5 +135,4 @@ PARTS: dict[str, tuple[Read, Write]] = {
     "times": (read_since, write_since),
     "vectors": (read_vectors, write_vectors),
     "histories": (read_histories, write_histories),
-    "comparisons": (read_comparisons, write_comparisons),
 }

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ....protocol.messages.common import Ok
-from ....protocol.messages.index import RecordRecall, Settled
+from ....protocol.messages.index import Settled
 from ...sqlite import sqlite3
 from ..schema import FULL_TEXT
 from . import notes, vectors
@@ -20,7 +19,6 @@ from .common import DAY_MS, Rules, revision_of
 
 MERGE_PAGES = 500
 """Index pages per merge step: about 30 ms."""
-COMPARISONS_KEPT = 10_000
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -78,19 +76,6 @@ def settled(conn: sqlite3.Connection) -> Settled:
     return Settled(
         revision=revision_of(conn), pending_vectors=vectors.waiting(conn), failed_vectors=vectors.set_aside(conn)
     )
-
-
-def record_recall(conn: sqlite3.Connection, message: RecordRecall) -> Ok:
-    """Keep a comparison, and the newest COMPARISONS_KEPT of them."""
-    conn.execute(
-        "INSERT INTO comparisons (at_ms, query, report) VALUES (?, ?, ?)",
-        (message.at_ms, message.query, message.report),
-    )
-    conn.execute(
-        "DELETE FROM comparisons WHERE id <= (SELECT max(id) FROM comparisons) - ?",
-        (COMPARISONS_KEPT,),
-    )
-    return Ok()
 
 
 # --- compact

@@ -206,6 +206,24 @@ def test_what_does_not_fit_is_fetched_for_each_question(monkeypatch):
         assert found.get(note).sentence_cos == pytest.approx(world.expected(note)[2], abs=0.01)
 
 
+@pytest.mark.parametrize(("worth", "held"), [(1000, True), (60, False)])
+def test_sentences_of_which_few_would_fit_are_not_held(monkeypatch, worth, held):
+    """Judged by the first passages: a large vault's would take their room and spare a question next to nothing."""
+    monkeypatch.setattr(module, "SENTENCE_ROWS", 60)
+    monkeypatch.setattr(module, "SENTENCES_WORTH", worth)
+    monkeypatch.setattr(module, "JUDGED", 8)
+    world = World(seed=5)
+    assert sum(map(len, world.sentences.values())) > 100
+    matrix = built(world, sentences=False)
+    while hashes := matrix.unfetched(4):
+        matrix.put_sentences(hashes, world.sentence_rows(hashes))
+    assert matrix.full
+    assert (matrix.sentence_count > 40) is held
+    found = search(matrix, world)
+    for note in found.top(10):
+        assert found.get(note).sentence_cos == pytest.approx(world.expected(note)[2], abs=0.01)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_order_of_changes_ends_like_a_fresh_load(data):
@@ -280,6 +298,6 @@ def test_ten_thousand_notes_fit_in_the_budget():
     matrix.put([(key(n), vector) for n in range(1, 20_001)])
     matrix.publish()
     while hashes := matrix.unfetched(4000):
-        matrix.put_sentences(hashes, [SentenceRow(h, i, i + 1, vector) for h in sorted(hashes) for i in range(9)])
+        matrix.put_sentences(hashes, [SentenceRow(h, i, i + 1, vector) for h in sorted(hashes) for i in range(5)])
     assert matrix.sentence_count > 50_000
     assert matrix.nbytes() < 40e6

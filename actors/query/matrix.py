@@ -19,6 +19,10 @@ from .streams.vectors import SentenceRow
 
 SENTENCE_ROWS = 60_000
 """Sentences held: 23 MB at 384 dimensions. What does not fit is read for the FETCHED best notes of a question."""
+SENTENCES_WORTH = 120_000
+"""Where there are more, those that fit would spare a question little of its reading: none are held."""
+JUDGED = 256
+"""Passages whose sentences were counted before it is said how many all of them have."""
 
 MEAN_ROWS = 4096
 """Passages, evenly spaced, of which the mean is taken: enough for two digits of it, about 2 ms."""
@@ -66,6 +70,8 @@ class Matrix:
         self.sentence_count = 0
         self.full = False
         """Further sentences are read from the database when a question needs them."""
+        self._counted = 0
+        """Passages whose sentences ``put_sentences`` was given."""
         self.layout = EMPTY
         self._mean: tuple[Layout, Floats] = (EMPTY, np.zeros(dim, np.float32))
 
@@ -127,6 +133,9 @@ class Matrix:
             if 0 <= slot < len(self.many) and (key in firsts or not width):
                 self.first[slot] = firsts.get(key, 0)
                 self.many[slot] = width
+        self._counted += len(widths)
+        if self._counted >= JUDGED and at / self._counted * self.layout.live_slots > SENTENCES_WORTH:
+            self.full = True
 
     def knows(self, key: bytes) -> bool:
         """Whether the vector of the chunk with this hash is here."""

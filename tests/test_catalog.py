@@ -1,5 +1,6 @@
 """actors/query/catalog.py and live.py: what is in memory is what the index holds, after any sequence of changes."""
 
+import threading
 import time
 
 import anyio
@@ -7,10 +8,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recalld.actors.query import live as live_module
 from recalld.actors.query.catalog import View
 from recalld.actors.query.live import Live, load_notes, load_vectors
 from recalld.actors.query.reader import Reader, connect
 
+from .asking import desk
 from .indexing import Index
 
 
@@ -227,6 +230,49 @@ async def test_catching_up_waits_for_a_revision(index, live):
         with anyio.fail_after(10):
             await done.wait()
     assert "b.md" in {card.path for card in live.view.cards.values()}
+
+
+async def test_a_load_goes_on_without_those_who_gave_up_waiting(index, live, monkeypatch):
+    """Questions have less time than a large index takes to load: each that cut it off would have it begun anew for ever."""
+    loads, gate = [], threading.Event()
+
+    def slowly(conn, view):
+        loads.append(view)
+        while not gate.wait(0.01):  # SQLite at work, which a deadline interrupts
+            conn.execute(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 99999) SELECT max(i) FROM n"
+            )
+        load_notes(conn, view)
+
+    monkeypatch.setattr(live_module, "load_notes", slowly)
+    index.write("a.md", "x")
+    for _ in range(3):
+        with anyio.move_on_after(0.3):
+            await live.refreshed()
+    gate.set()
+    with anyio.fail_after(20):
+        await live.refreshed()
+    assert len(loads) == 1
+    assert [card.path for card in live.view.cards.values()] == ["a.md"]
+
+
+async def test_a_view_that_cannot_catch_up_answers_from_what_it_knows(index, monkeypatch):
+    """While more comes in than a question's time allows to take in, the notes of before are found."""
+    index.write("a.md", "The kite permit is 17.")
+    index.embed()
+    gate = threading.Event()
+
+    def stuck(*_):
+        assert gate.wait(20)
+        return True
+
+    async with desk(index) as asked:
+        monkeypatch.setattr(live_module, "apply_changes", stuck)
+        index.write("b.md", "y")
+        try:
+            assert await asked.paths("kite permit", budget_ms=2000) == ["a.md"]
+        finally:
+            gate.set()
 
 
 async def test_an_index_that_vanishes_empties_the_view(index, live):

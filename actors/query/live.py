@@ -62,6 +62,7 @@ class Live:
         """Lets waiting questions go on while vectors are still being loaded; called on a reader's thread."""
         self._generation = 0
         self._refreshing = anyio.Lock()
+        self._apart: asyncio.Task[None] | None = None
         self._past: OrderedDict[tuple[int, int], View] = OrderedDict()
 
     async def run(self) -> None:
@@ -102,6 +103,32 @@ class Live:
                 self._forget(f"the index cannot be read: {error}")
             self.loaded.set()
 
+    async def refreshed(self) -> None:
+        """
+        ``refresh``, for those who may give up waiting: it goes on without them. Raises what it raises.
+
+        A load of a large index takes longer than a question may: if each cut it off, and the next began anew, it would
+        never end.
+        """
+        if self._apart is not None:
+            await asyncio.wait({self._apart})  # it may have begun before what the caller has to see
+        if self._apart is None:
+            self._apart = asyncio.create_task(self.refresh())
+            self._apart.add_done_callback(self._is_over)
+        task = self._apart
+        await asyncio.wait({task})
+        task.result()
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        self._apart = None
+        if not task.cancelled():
+            task.exception()  # seen, also when nobody waits any more
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the view is of the very database that the readers have open, if not of its last revision."""
+        return not self.absent and self._generation == self.reader.generation
+
     def is_fresh(self, revision: int) -> bool:
         """Whether the view has seen ``revision`` of the very database that the readers have open."""
         return self.view.revision >= revision and self._generation == self.reader.generation
@@ -110,7 +137,7 @@ class Live:
         """Return once the view has seen ``revision`` (or there is no index)."""
         while self.view.revision < revision:
             before = self.view.revision
-            await self.refresh()
+            await self.refreshed()
             if self.absent:
                 return
             if self.view.revision == before:

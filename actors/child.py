@@ -139,11 +139,29 @@ class Child:
                     case Cool(why):
                         self._unbind()
                         self._to("COOLING", f"{exit_.how}: {why}")  # RUNNING or STARTING -> COOLING
-                        await self._wait_for_wish(self._probe_s)
+                        await self._cool(f"{self.spec.name} was given up on for now: {self.why}")
                         self._crashes.clear()
         finally:
             self._unbind()
             self._to("STOPPED", "asked to stop" if self._want == "stop" else "the supervisor ends")
+
+    async def _cool(self, why: str) -> None:
+        """Wait for the next probe or a wish; meanwhile callers on sockets that stay open are told ``why`` at once."""
+        from ..protocol.standin import stand_in  # most supervisors never need it
+
+        retry_after_ms = int(self._probe_s * 1000)
+        standing = [
+            asyncio.create_task(stand_in(listener, name, why, retry_after_ms))
+            for name, listener in self._inherited.items()
+        ]
+        try:
+            await self._wait_for_wish(self._probe_s)
+        finally:
+            for task in standing:
+                task.cancel()
+            for result in await asyncio.gather(*standing, return_exceptions=True):
+                if isinstance(result, Exception):
+                    log.warning("%s: nobody could stand in for it: %s", self.spec.name, result)
 
     async def _wait_for_wish(self, timeout_s: float) -> None:
         # The wish is looked at before waiting: one that came while something else was awaited is not slept through.

@@ -146,6 +146,18 @@ def test_nothing_ever_comes(stand: Stand) -> None:
     assert "0 bytes and no end" in reason
 
 
+def test_a_person_tries_it(stand: Stand) -> None:
+    """At a terminal nothing comes by itself, and nothing is lost."""
+    stand.hurry()
+    ours, theirs = os.openpty()
+    command = [PYTHON, "-I", "-S", str(PROGRAM), "claude"]
+    done = subprocess.run(command, stdin=theirs, env=stand.environ, cwd=stand.home, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0
+    assert dead(stand) == []
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_half_of_it_comes(stand: Stand) -> None:
     """Half a payload is a dead letter: redacted, and without its end, where half a secret may stand."""
     stand.hurry()

@@ -132,6 +132,8 @@ class Hook:
         if handed.too_long:
             why = f"the host's payload is larger than {MAX_BYTES} bytes"
             text = ""
+        elif os.isatty(0):
+            return  # a person tries the command
         elif self.options.late or not handed.ended:
             why = f"the host handed over {size} bytes and no end of them within {HANDOVER_MS} ms"
         elif text.strip():

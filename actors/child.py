@@ -38,6 +38,8 @@ OVERSLEPT_S = 0.5
 START_PATIENCE = 10
 """A child that beats and is not ready is given this many times its start timeout: it may be migrating a large index."""
 MAX_ERR_BYTES = 1_000_000
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Our own threads are the parallelism; glibc would keep what each of them once needed in a heap of its own."""
 
 Want = Literal["run", "restart", "stop"]
 
@@ -227,7 +229,7 @@ class Child:
             runtime=os.fspath(self._paths.runtime),
             beat_s=min(1.0, self.spec.beat_timeout_s / 4),
         )
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **ENVIRONMENT}
         errors = self._errors_file()
         try:
             # Shielded: a cancelled spawn could leave a process that nobody knows.

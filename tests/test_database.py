@@ -289,6 +289,20 @@ async def test_vacuum_is_not_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert db.generation == 1
 
 
+async def test_cached_pages_are_let_go_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once after each spell of work, reading included; what is asked afterwards is answered."""
+    monkeypatch.setattr(database_module, "WATCH_S", 0.02)
+    monkeypatch.setattr(database_module, "CHECKPOINT_IDLE_S", 0.1)
+    ran: list[str] = []
+    async with opened(tmp_path / "index.sqlite") as db:
+        await db.alone(lambda conn: conn.set_trace_callback(ran.append))
+        for spell in (1, 2):
+            await db.read(keys)
+            await until(lambda spell=spell: ran.count("PRAGMA shrink_memory") == spell)  # type: ignore[misc]
+        await db.run(put, "a")
+        assert await db.read(keys) == ["a"]
+
+
 async def test_a_full_disk_fails_calls_and_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk loses the whole group, says so with a time to retry, keeps reading, and is forgotten when it passes."""
     monkeypatch.setattr(database_module, "WATCH_S", 0.02)

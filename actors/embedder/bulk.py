@@ -32,9 +32,9 @@ from ...protocol.messages.index import (
     StoreVectors,
     UseModel,
 )
+from .. import heap
 from .desk import Desk
 from .lanes import BulkLane, Gate, Rate
-from .native import release_memory
 from .numbers import Numbers
 from .passages import packed, pieces
 from .session import Embedding
@@ -200,7 +200,7 @@ class Bulk:
                 await self._storing.acquire()
                 storing.start_soon(self._store, work.model_id, stored, failed)
                 if not self._waiting:
-                    await self._lane.run(release_memory)
+                    await self._lane.run(heap.trim)
 
     def _embed(self, embedding: Embedding, chunks: tuple[PendingChunk, ...]) -> Batch:
         """On a bulk thread. Never raises: what fails, fails as chunks."""

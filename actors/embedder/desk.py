@@ -15,7 +15,7 @@ from ...models import registry
 from ...models.registry import NONE, ModelProblem
 from ...protocol.envelope import Unavailable
 from ...protocol.messages.embed import ModelInfo
-from .native import release_memory
+from .. import heap
 from .session import CrossEncoder, Embedding, load
 
 log = logging.getLogger("recalld.embedder")
@@ -44,7 +44,7 @@ def load_by_name(name: str, folder: Path, batch: int) -> Embedding | None:
             raise
         log.warning("the packaged model is used as it was shipped: %s", problem)
         found = load(model, batch)
-    release_memory()
+    heap.trim()
     return found
 
 

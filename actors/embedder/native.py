@@ -1,13 +1,10 @@
-"""What Python has no word for: a thread's priority, and giving freed memory back to the system. Absent calls do nothing."""
+"""What Python has no word for: a thread's priority."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
 
 BULK_NICE = 10
 """A nice value that any foreground work outruns, and that still gets all of an idle core."""
@@ -25,18 +22,3 @@ def run_in_background() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BULK_NICE)
         except OSError:
             pass  # lower already, or not allowed in this container: only politeness is lost
-
-
-@functools.cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    try:
-        return ctypes.CDLL(None).malloc_trim  # glibc only
-    except (OSError, AttributeError):
-        return None
-
-
-def release_memory() -> None:
-    """Give memory that was freed back to the system: between bursts of work, activations of 10 to 30 MB."""
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)

@@ -31,9 +31,10 @@ from ...protocol.messages.recall import (
     WaitFor,
 )
 from ...protocol.server import Server
+from .. import heap
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
-from . import documents, heap, linting
+from . import documents, linting
 from .answers import Answers
 from .live import Live
 from .mcp.session import Sessions

@@ -19,8 +19,8 @@ import anyio.to_thread
 
 from ...memory.notes.resolve import Answer
 from ...protocol.envelope import Overloaded, TimedOut
+from .. import heap
 from ..sqlite import sqlite3
-from . import heap
 from .catalog import View
 from .matrix import Matrix
 from .reader import NoIndex, Reader
@@ -46,6 +46,8 @@ VECTORS_AT_ONCE = 2000
 PAST_VIEWS = 2
 TRIM_S = 2.0
 """Memory is given back once nothing has changed for this long."""
+TRIM_MEANWHILE_S = 10.0
+"""And this often while things change without an end: a first load with vectors takes many minutes."""
 
 
 class Live:
@@ -68,6 +70,7 @@ class Live:
     async def run(self) -> None:
         """Refresh, load sentences in the background, give back what that needed, repeat."""
         changed_at: float | None = None
+        trimmed_at = time.monotonic()
         seen = -1
         while True:
             started = time.monotonic()
@@ -79,8 +82,10 @@ class Live:
                     changed_at = time.monotonic()
                 if self.view.revision != seen:
                     seen, changed_at = self.view.revision, time.monotonic()
-                elif changed_at is not None and time.monotonic() - changed_at > TRIM_S:
-                    changed_at = None
+                now = time.monotonic()
+                if changed_at is not None and (now - changed_at > TRIM_S or now - trimmed_at > TRIM_MEANWHILE_S):
+                    changed_at = None if now - changed_at > TRIM_S else changed_at
+                    trimmed_at = now
                     await anyio.to_thread.run_sync(heap.trim)
             except TimedOut:
                 log.warning("loading the index took longer than %d s", LOAD_BUDGET_MS // 1000)

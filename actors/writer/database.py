@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 
 from ...protocol.envelope import Overloaded, ProtocolError, Unavailable
 from ...protocol.messages.control import QueueStat
+from .. import heap
 from ..sqlite import sqlite3
 from .jobs import Job, Kind, settle_all
 from .opening import (
@@ -94,8 +95,10 @@ class Database:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._looked_at = self._written_at = 0.0
+        self._looked_at = self._written_at = self._used_at = 0.0
         self._unchecked = True
+        self._caching = True
+        """Whether pages may be cached that the last look at an idle connection has not let go of."""
         self._mtime_ns = 0
         self._looked_functions = -1
         self._checked_in = False
@@ -220,6 +223,7 @@ class Database:
                 self._waiting.extendleft(reversed(rest))
             self._answer(batch[: len(batch) - len(rest)])
         self.busy_op = ""
+        self._used_at, self._caching = time.monotonic(), True
 
     def _group(self, conn: sqlite3.Connection, batch: list[Job]) -> list[Job]:
         """Run functions in one transaction; return those that must wait for the next. Raises what broke all of them."""
@@ -388,12 +392,17 @@ class Database:
 
     def _idle(self) -> None:
         """
-        Bring the log into the database and cut it, when nobody writes: readers then start from one small file.
+        Bring the log into the database and cut it, when nobody writes: readers then start from one small file. Let go of
+        cached pages when nobody reads either.
 
         After a failure, try a small write first: the state that others see must not wait for somebody's call.
         """
         if self.problem:
             self._perform([Job("write", _probe, (), None)])
+        if self._conn is not None and self._caching and time.monotonic() - self._used_at > CHECKPOINT_IDLE_S:
+            self._caching = False
+            self._conn.execute("PRAGMA shrink_memory")
+            heap.trim()
         if self._conn is None or self.read_only or not self._unchecked:
             return
         if self.problem or time.monotonic() - self._written_at < CHECKPOINT_IDLE_S:

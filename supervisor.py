@@ -104,7 +104,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         # A terminal that closes says so with SIGHUP; a service manager means: look at the configuration again.
-        loop.add_signal_handler(signal.SIGHUP, self._stop if _in_terminal() else self._tell_config)
+        loop.add_signal_handler(signal.SIGHUP, self._stop if _in_terminal() else self._heard_hangup)
         if self._while_stdin:
             loop.add_reader(0, self._heard_stdin)
         inherited = inherited_sockets()
@@ -231,6 +231,7 @@ class Supervisor:
             paused=self._paused,
             transitions=tuple(self._transitions),
             last_error=self._problem.text,
+            last_error_age_s=self._problem.age_s if self._problem.text else 0.0,
         )
 
     async def _stop_all(self, _: StopAll) -> Ok:
@@ -252,7 +253,15 @@ class Supervisor:
         self._tell_config()
         return Ok()
 
+    def _heard_hangup(self) -> None:
+        try:
+            self._config = configuration.load(self._paths.config)
+        except ConfigError as error:
+            log.error("the changed configuration is not taken up: %s", error)
+        self._tell_config()
+
     def _tell_config(self) -> None:
+        logs.take_up(self._config.log)
         for child in self._children.values():
             child.tell(ConfigChanged())
 

@@ -35,7 +35,7 @@ from ..protocol.messages.control import Beat, ConfigChanged, FromChild, Pause, P
 from ..protocol.runtime import Paths
 from ..protocol.sockets import streams
 from .lifecycle import ASKS, BOOT_FAILURE
-from .logs import configure, sendable
+from .logs import LastProblem, configure, sendable, take_up
 
 BEAT_S = 1.0
 TICK_S = 0.25
@@ -158,7 +158,7 @@ async def _live(birth: Birth, name: str, factory: Callable[[Env], Actor]) -> int
     env = Env(name, config, paths, listeners, birth.generation)
     actor = factory(env)
     lag = Lag()
-    life = Life(birth, env, actor, control, lag, lambda: problem.text)
+    life = Life(birth, env, actor, control, lag, problem)
     code = await life.run()
     with anyio.move_on_after(1, shield=True):
         await env.aclose()
@@ -213,9 +213,7 @@ class Lag:
 class Life:
     """One actor from Ready to Stop."""
 
-    def __init__(
-        self, birth: Birth, env: Env, actor: Actor, control: Control, lag: Lag, problem: Callable[[], str]
-    ) -> None:
+    def __init__(self, birth: Birth, env: Env, actor: Actor, control: Control, lag: Lag, problem: LastProblem) -> None:
         self._birth = birth
         self._env = env
         self._actor = actor
@@ -264,9 +262,15 @@ class Life:
 
     def _vitals(self) -> Vitals:
         own = self._actor.vitals()
-        facts = own.facts if "last_error" in own.facts else {**own.facts, "last_error": self._problem()}
+        facts, figures = own.facts, own.figures
+        # What an actor tells itself is so now; what was logged was so then.
+        if "last_error" not in facts and self._problem.text:
+            facts = {**facts, "last_error": self._problem.text}
+            figures = {**figures, "last_error_age_s": self._problem.age_s}
         facts = {name: sendable(text) for name, text in facts.items()}
-        return msgspec.structs.replace(own, lag_ms=self._lag.take_ms(), rss_bytes=rss_bytes(), facts=facts)
+        return msgspec.structs.replace(
+            own, lag_ms=self._lag.take_ms(), rss_bytes=rss_bytes(), facts=facts, figures=figures
+        )
 
     async def _listen(self, work: anyio.CancelScope) -> None:
         while True:
@@ -295,6 +299,7 @@ class Life:
         except (ConfigError, OSError) as error:
             log.error("the changed configuration is not taken up: %s", error)
             return
+        take_up(self._env.config.log)
         await self._actor.configure(self._env.config)
 
 

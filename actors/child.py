@@ -80,6 +80,8 @@ class Child:
         self.why = ""
         self._started = 0.0
         self._beat_at = 0.0
+        self._told = 0.0
+        """When ``vitals`` came."""
 
     # -- what others may do -------------------------------------------------------------------------------------------
 
@@ -108,6 +110,7 @@ class Child:
     def status(self) -> ActorStatus:
         now = time.monotonic()
         alive = self.state in ("STARTING", "RUNNING", "STOPPING")
+        logged_s = self.vitals.figures.get("last_error_age_s")
         return ActorStatus(
             pid=self.pid if alive else 0,
             state=self.state,
@@ -116,6 +119,7 @@ class Child:
             uptime_s=round(now - self._started, 1) if alive else 0.0,
             vitals=self.vitals,
             beat_age_ms=int((now - self._beat_at) * 1000) if self.state == "RUNNING" else 0,
+            last_error_age_s=0.0 if logged_s is None else round(logged_s + now - self._told, 1),
             last_exit=self.last_exit,
             why=self.why,
         )
@@ -297,7 +301,7 @@ class Child:
                     self._beat_at = time.monotonic()
                     self._to("RUNNING", f"ready after {time.monotonic() - self._started:.2f} s")  # STARTING -> RUNNING
                 case Beat():
-                    self._beat_at = time.monotonic()
+                    self._beat_at = self._told = time.monotonic()
                     self.vitals = message.vitals
 
     async def _end(self, pid: int, exited: asyncio.Future[int], *, asked: bool, stale: str) -> None:

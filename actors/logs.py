@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,20 @@ class JsonLines(logging.Formatter):
 
 
 class LastProblem(logging.Handler):
-    """Remembers the newest warning or error, for status."""
+    """Remembers the newest warning or error and when it was, for status."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
+        self._at = 0.0
+
+    @property
+    def age_s(self) -> float:
+        return round(time.monotonic() - self._at, 1)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.text = sendable(record.getMessage())[:500]
+        self._at = time.monotonic()
 
 
 def configure(actor: str, folder: Path, settings: Log) -> LastProblem:
@@ -81,3 +88,12 @@ def configure(actor: str, folder: Path, settings: Log) -> LastProblem:
     problem = LastProblem()
     root.addHandler(problem)
     return problem
+
+
+def take_up(settings: Log) -> None:
+    """Go on logging by changed settings."""
+    root = logging.getLogger()
+    root.setLevel(settings.level.upper())
+    for handler in root.handlers:
+        if isinstance(handler, logging.handlers.RotatingFileHandler):
+            handler.maxBytes = settings.max_mb * 1_000_000

@@ -29,6 +29,7 @@ from ..protocol.messages.embed import DescribeModel, Embed, Embeddings, ModelInf
 from ..protocol.messages.index import Maintain, Maintained
 from ..protocol.messages.recall import DescribeIndex, IndexReport
 from ..protocol.runtime import MAX_SOCKET_PATH_BYTES, SOCKETS, Paths
+from .problems import problem_of
 
 MIN_FREE_BYTES = 500_000_000
 OLD_SPOOL_S = 600.0
@@ -169,6 +170,11 @@ def _daemon(patient: Patient) -> Iterator[Finding]:
         if actor.state == "RUNNING":
             restarts = f", restarted {actor.restarts} times ({actor.last_exit})" if actor.restarts else ""
             yield Finding(level="ok", name=name, text=f"runs as {actor.pid}{restarts}")
+            if (problem := problem_of(name, actor)) is not None:
+                # What was logged may be over in a moment; what an actor says of itself is so until it says otherwise.
+                level: Level = "ok" if problem.age_s else "warn"
+                do = f"see `recalld logs {name}`" if problem.is_current else ""
+                yield Finding(level=level, name=name, text=f"last error{problem.when}: {problem.text}", do=do)
         else:
             reason = actor.vitals.facts.get("last_error") or actor.why or actor.last_exit
             yield Finding(

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from ...protocol.messages.control import ActorStatus, Status
+from ..problems import newest, span
 from .context import Cli, clean, console, json_option, print_json
 
 COLOURS = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "red"}
@@ -52,6 +53,7 @@ def report(status: Status | None) -> dict[str, Any]:
             "beat_age_ms": actor.beat_age_ms,
             "last_exit": actor.last_exit,
             "last_error": vitals.facts.get("last_error", ""),
+            "last_error_age_s": actor.last_error_age_s,
             "why": actor.why,
             "figures": vitals.figures,
             "facts": vitals.facts,
@@ -65,7 +67,7 @@ def report(status: Status | None) -> dict[str, Any]:
         "queues": queues,
         "degraded": list(status.degraded),
         "paused": status.paused,
-        "last_error": last_error(status),
+        **_problem(status),
         "transitions": plain.get("transitions", []),
     }
 
@@ -86,10 +88,14 @@ def index_figures(status: Status) -> dict[str, Any]:
     return {name: int(figures.get(name, 0)) for name in names}
 
 
-def last_error(status: Status) -> str:
-    """The newest problem that a process has told of."""
-    told = [actor.vitals.facts.get("last_error", "") for actor in status.actors.values()]
-    return next((text for text in told if text), status.last_error)
+def _problem(status: Status) -> dict[str, Any]:
+    """The newest problem: as ``last_error`` while it is of now, then as ``past_error`` with its age."""
+    problem = newest(status)
+    past = problem is not None and not problem.is_current
+    return {
+        "last_error": problem.text if problem is not None and problem.is_current else "",
+        "past_error": msgspec.to_builtins(problem) if past else None,
+    }
 
 
 def _show(status: Status) -> None:
@@ -100,7 +106,7 @@ def _show(status: Status) -> None:
     health = f"[yellow]degraded: {', '.join(status.degraded)}[/]" if status.degraded else "[green]all well[/]"
     paused = ", indexing is paused" if status.paused else ""
     out.print(
-        f"recalld {status.version}: {health}{paused}, up {_span(status.uptime_s)}, data {escape(clean(status.data))}"
+        f"recalld {status.version}: {health}{paused}, up {span(status.uptime_s)}, data {escape(clean(status.data))}"
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("process", "state", "pid", "up", "restarts", "lag", "memory", ""):
@@ -121,8 +127,9 @@ def _show(status: Status) -> None:
                 figures = f"{queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
                 named = key if key.startswith(name) else f"{name} {key}"
                 out.print(f"{escape(clean(named))}: {figures}")
-    if error := last_error(status):
-        out.print(f"[yellow]last error:[/] {escape(clean(error))}")
+    if problem := newest(status):
+        style = "yellow" if problem.is_current else "dim"
+        out.print(f"[{style}]last error, {problem.actor}{problem.when}:[/] {escape(clean(problem.text))}")
 
 
 def _row(actor: ActorStatus) -> tuple[str, ...]:
@@ -134,16 +141,9 @@ def _row(actor: ActorStatus) -> tuple[str, ...]:
     return (
         f"[{colour}]{actor.state}[/]",
         str(actor.pid or ""),
-        _span(actor.uptime_s),
+        span(actor.uptime_s),
         str(actor.restarts),
         f"{vitals.lag_ms:.0f} ms",
         f"{vitals.rss_bytes / 1e6:.0f} MB",
         f"[dim]{escape(clean(doing))}[/]",
     )
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -109,7 +109,8 @@ class StatusApp(App[None]):
         self._set("index", panels.index_line(status, rates))
         self._set("activity", Text(panels.activity_line(status, rates)))
         self.query_one("#latency", Sparkline).data = list(rates.latencies_ms)
-        self._set("queues", Text("\n".join(panels.queue_lines(status)), style="dim"))
+        quiet = [*panels.queue_lines(status), *map(one_line, panels.past_problem(status))]
+        self._set("queues", Text("\n".join(quiet), style="dim"))
         recent = [one_line(line) for line in panels.recent_lines(status)]
         self._set("recent", Text("\n".join(recent), overflow="ellipsis", no_wrap=True))
 

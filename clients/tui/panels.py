@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...protocol.messages.control import ActorStatus, Status
+from ..problems import newest, problem_of, span
 
 STATE_STYLE = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "bold red"}
 BAR_CELLS = 24
@@ -77,8 +78,11 @@ def advice(status: Status | None) -> list[str]:
             lines.append(f"{name} was given up on for now: {reason}. Press r to try again; log: recalld logs {name}")
         elif actor.state == "BACKOFF":
             lines.append(f"{name} crashed ({actor.last_exit}) and is started again")
+        told = problem_of(name, actor)
         if problem := actor.vitals.facts.get("problem"):
             lines.append(f"{name}: {problem}")
+        elif told is not None and told.is_current and actor.state == "RUNNING":
+            lines.append(str(told))
     if waiting := int(figure(status, "writer", "spool_waiting")):
         lines.append(f"{waiting} hook events wait in the spool: recalld spool")
     if dead := int(figure(status, "writer", "dead_letters")):
@@ -151,14 +155,12 @@ def activity_line(status: Status, now: Rates) -> str:
     )
 
 
+def past_problem(status: Status) -> list[str]:
+    """The newest problem that is over, for a dim line; what is of now stands in ``advice``."""
+    problem = newest(status)
+    return [f"last error, {problem}"] if problem is not None and not problem.is_current else []
+
+
 def recent_lines(status: Status, limit: int = 5) -> list[str]:
     """The last recalls, newest last."""
     return list(status.actors["query"].vitals.recent[-limit:]) if "query" in status.actors else []
-
-
-def span(seconds: float) -> str:
-    """A duration for a person: '3 h', '40 s'."""
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

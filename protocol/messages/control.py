@@ -85,6 +85,8 @@ class ActorStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     uptime_s: float = 0.0
     vitals: Vitals = Vitals()
     beat_age_ms: int = 0
+    last_error_age_s: float = 0.0
+    """Since the 'last_error' in its facts was logged; 0 = it is so now."""
     last_exit: str = ""
     """'exit 1 after 3.2 s', 'killed by SIGKILL', 'stale beat' … '' when it never ended."""
     why: str = ""
@@ -109,6 +111,7 @@ class Status(Message, frozen=True, tag="status"):
     paused: bool = False
     transitions: tuple[Transition, ...] = ()
     last_error: str = ""
+    last_error_age_s: float = 0.0
 
 
 class StopAll(Message, frozen=True, tag="stop_all"):

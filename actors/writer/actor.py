@@ -84,7 +84,7 @@ class Writer:
         self.ingest = Ingest(env, self.db, self.clock)
         self.ingest.index.indexed = self._pages_indexed
         self.counts = maintenance.Counts()
-        self.upkeep = Upkeep(self.db, env.paths)
+        self.upkeep = Upkeep(self.db, env.paths, self.ingest.wiki.pack)
         self.past = PastTime(self.db, lambda: self.env.config, lambda: self.rules, self.claims.wake)
         self.handlers: dict[type[Message], Handler] = {
             OpenVault: self.open_vault,

@@ -7,13 +7,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
 
 import anyio
 import anyio.to_thread
 
-from ...protocol.envelope import Conflict
+from ...protocol.envelope import Conflict, Unavailable
 from ...protocol.messages.index import Backup
 from ...protocol.runtime import Paths
 from ..sqlite import sqlite3
@@ -39,12 +39,14 @@ def now_ms() -> int:
 class Upkeep:
     """Runs long work on the index. ``state`` says what runs now and how far it is; '' when nothing does."""
 
-    def __init__(self, db: Database, paths: Paths) -> None:
+    def __init__(self, db: Database, paths: Paths, pack: Callable[[], Awaitable[int]]) -> None:
+        """``pack`` packs the wiki's history and tells how many objects there were."""
         self.state = ""
         self.last = ""
         """How the last work ended, for a person."""
         self._db = db
         self._paths = paths
+        self._pack = pack
 
     async def maintain(self, what: Literal["compact", "check", "checkpoint"], rules: Rules) -> dict[str, str]:
         """Raises Conflict when other work runs, and what the database raises."""
@@ -122,6 +124,11 @@ class Upkeep:
         self._say("compact: writing the file anew")
         await self._db.alone(maintenance.vacuum)
         report["damaged copies"] = str(await self._db.alone(lambda conn: remove_set_aside(self._db.path)))
+        self._say("compact: packing the wiki's history")
+        try:
+            report["packed objects"] = str(await self._pack())
+        except Unavailable as error:
+            report["packed objects"] = f"none: {error.text}"
         report["bytes"] = f"{before} -> {await self._db.alone(maintenance.file_bytes)}"
         return report
 

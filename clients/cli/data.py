@@ -172,6 +172,7 @@ def compact(cli: Cli, as_json: bool) -> None:
     Remove from the index what nothing refers to any more, and give its space back.
 
     Text of deleted notes is gone from the file afterwards; `--as-of` no longer finds versions past the limits in [history].
+    The wiki's git history is packed; nothing of it is removed.
     """
     with daemon(cli):
         reply = cli.ask("writer", Maintain(what="compact"), LONG_MS)

@@ -143,6 +143,36 @@ def remove_leftovers(root: Path) -> int:
     return count
 
 
+def stats(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Every visible regular file below ``root`` with what tells that it changed (mtime, size, inode)."""
+    found: dict[str, tuple[int, int, int]] = {}
+    folders = [""]
+    while folders:
+        prefix = folders.pop()
+        try:
+            entries = list(os.scandir(root / prefix))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.endswith(".tmp.md") or entry.is_symlink():
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(f"{prefix}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                if info.st_size <= MAX_PAGE_BYTES:
+                    found[prefix + entry.name] = (info.st_mtime_ns, info.st_size, info.st_ino)
+    return found
+
+
+def count(folder: Path) -> int:
+    """How many entries a folder has."""
+    try:
+        return sum(1 for _ in os.scandir(folder))
+    except FileNotFoundError:
+        return 0
+
+
 @contextlib.contextmanager
 def _opened(root: Path, folder: str, *, make: bool = False) -> Iterator[int]:
     """A descriptor of a folder of the wiki, reached without following links; made where it is missing if wanted."""

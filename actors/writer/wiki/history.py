@@ -12,7 +12,7 @@ import msgspec
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
-from . import files
+from . import files, packing
 from .repository import Repository
 
 HEAD_BYTES = 8192
@@ -60,7 +60,8 @@ def purge(repository: Repository, paths: set[str], session: str) -> str:
         repository.known.theirs -= paths
         repository.refresh_index(paths | rewriter.gone)
         repository.remember()
-        _forget_old_objects(repository)
+        with packing.alone(repository.root / ".git", wait=True):
+            _forget_old_objects(repository)
     for path in rewriter.gone:
         with contextlib.suppress(files.BadPath):
             files.remove(repository.root, path)

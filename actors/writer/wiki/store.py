@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from typing import TypeVar, cast
 
 from ....protocol.envelope import Unavailable
 from ..disk import in_words
-from . import files, history
+from . import files, history, packing
 from .outcomes import Change, Expect, Refused, Written
 from .repository import Damaged, Repository, Version
 
@@ -56,6 +55,7 @@ class Wiki:
         self._closing = False
         self._sweep_now = False
         self._thread: threading.Thread | None = None
+        self._packer = packing.Packer(root / ".git")
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._vanishing: set[str] = set()
 
@@ -103,7 +103,7 @@ class Wiki:
 
     async def count(self, folder: str) -> int:
         """How many entries a folder of the wiki has."""
-        return await self._on_files(lambda: _count(self.root / folder))
+        return await self._on_files(lambda: files.count(self.root / folder))
 
     async def exists(self, path: str) -> bool:
         """Whether a page stands there."""
@@ -112,6 +112,10 @@ class Wiki:
     async def flush(self) -> None:
         """Until everything written is committed and the index file agrees."""
         await self._on_git(lambda repo: self._refresh(repo))
+
+    async def pack(self) -> int:
+        """Pack the history's loose objects; how many there were."""
+        return await self._on_git(lambda repo: self._packer.run(repo))
 
     async def sweep(self) -> None:
         """Take in a person's edits now."""
@@ -123,6 +127,7 @@ class Wiki:
         with self._wake:
             self._closing = True
             self._wake.notify()
+        self._packer.close()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 5.0)
         # A repository half made when the lock on the data folder is let go would be "damaged" for the next writer.
@@ -298,6 +303,8 @@ class Wiki:
                         if repo.refresh_index(stale):
                             stale = set()
                         repo.remember()
+                if not (jobs or closing or stale or self._pending) and self._packer.due():
+                    self._packer.run(repo)
                 self.problem = ""
             except Exception as error:
                 # A failing repository must not take pages or capture down: say so, try again with the next change.
@@ -350,7 +357,7 @@ class Wiki:
 
     def _everything(self, repo: Repository) -> dict[str, str]:
         found = {}
-        for path in _stats(self.root):
+        for path in files.stats(self.root):
             data = self._standing(path)
             if data is not None:
                 found[path] = repo.store(data)
@@ -365,7 +372,7 @@ class Wiki:
 
     def _sweep(self, repo: Repository) -> set[str]:
         """Commit what differs between folder and last commit and is not ours: a person's edits, as theirs."""
-        stats = _stats(self.root)
+        stats = files.stats(self.root)
         with repo.lock:
             if repo.busy():
                 return set()
@@ -406,32 +413,3 @@ class Wiki:
 
 
 _Job = Callable[[Repository], None]
-
-
-def _stats(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Every visible regular file below ``root`` with what tells that it changed (mtime, size, inode)."""
-    found: dict[str, tuple[int, int, int]] = {}
-    folders = [""]
-    while folders:
-        prefix = folders.pop()
-        try:
-            entries = list(os.scandir(root / prefix))
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name.endswith(".tmp.md") or entry.is_symlink():
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(f"{prefix}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                info = entry.stat(follow_symlinks=False)
-                if info.st_size <= files.MAX_PAGE_BYTES:
-                    found[prefix + entry.name] = (info.st_mtime_ns, info.st_size, info.st_ino)
-    return found
-
-
-def _count(folder: Path) -> int:
-    try:
-        return sum(1 for _ in os.scandir(folder))
-    except FileNotFoundError:
-        return 0

@@ -1,0 +1,127 @@
+"""The wiki's history is packed while nothing else happens: beside the real git, and without losing an object."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from pathlib import Path
+
+import pygit2
+import pytest
+from recalld.actors.writer.wiki import packing
+from recalld.actors.writer.wiki import store as store_module
+from recalld.actors.writer.wiki.store import Wiki
+
+PAGES = 30
+
+
+def git(root: Path, *arguments: str, stdin: str = "") -> str:
+    person = ("-c", "user.name=Ada", "-c", "user.email=ada@localhost")
+    command = ["git", "-C", str(root), *person, *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
+
+
+def loose(root: Path) -> int:
+    return int(git(root, "count-objects").split()[0])
+
+
+def whole(root: Path) -> str:
+    """The history as git tells it; everything that it refers to is there."""
+    assert "missing" not in (fsck := git(root, "fsck", "--full", "--strict"))
+    assert "error" not in fsck
+    return git(root, "log", "--stat", "--format=%H %an %s")
+
+
+async def filled(wiki: Wiki, pages: range) -> None:
+    for number in pages:
+        await wiki.write(f"p/notes/n{number}.md", f"Gear {number} turns.\n".encode(), f"write {number}")
+        await wiki.flush()
+
+
+async def test_history_is_packed_and_goes_on(tmp_path: Path) -> None:
+    """Few files instead of many; the log is the same, git finds nothing missing, and pages and versions follow."""
+    root = tmp_path / "wiki"
+    wiki = Wiki(root)
+    await wiki.start()
+    await filled(wiki, range(PAGES))
+    before, many = whole(root), loose(root)
+    staged = git(root, "hash-object", "-w", "--stdin", stdin="about to be committed\n").strip()
+    assert await wiki.pack() == many + 1
+    assert loose(root) == 0
+    assert whole(root) == before
+    # What nothing refers to yet is somebody's who is about to: it went along.
+    assert git(root, "cat-file", "blob", staged) == "about to be committed\n"
+    await filled(wiki, range(PAGES, PAGES + 3))
+    (root / "p/notes/mine.md").write_text("By hand.\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "by hand")
+    assert [version.subject for version in await wiki.log("p/notes/n3.md", 5)] == ["write 3"]
+    assert await wiki.pack() == 0, "a few are left alone"
+    await wiki.aclose()
+    assert whole(root).endswith(before)
+    assert git(root, "status", "--porcelain") == ""
+
+
+async def test_it_is_done_when_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for it: many objects are reason enough, once."""
+    monkeypatch.setattr(packing, "MANY", 1)
+    monkeypatch.setattr(packing, "SAMPLE", "")
+    monkeypatch.setattr(store_module, "SWEEP_S", 0.05)
+    started: list[Path] = []
+    begun = threading.Event()
+    start = packing.start
+
+    def counted(path: Path) -> subprocess.Popen[bytes]:
+        started.append(path)
+        begun.set()
+        return start(path)
+
+    monkeypatch.setattr(packing, "start", counted)
+    root = tmp_path / "wiki"
+    wiki = Wiki(root)
+    await wiki.start()
+    assert await asyncio.to_thread(begun.wait, 30)
+    for _ in range(3):
+        await wiki.sweep()
+    await wiki.aclose()
+    assert started == [root / ".git"]
+
+
+@pytest.mark.parametrize("fault", ["sync", "damage", "gc", "purge"])
+async def test_what_goes_wrong_leaves_every_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A disk that refuses, an object that cannot be read, a git or a purge at work: nothing is removed."""
+    root = tmp_path / "wiki"
+    wiki = Wiki(root)
+    await wiki.start()
+    await filled(wiki, range(PAGES))
+    await wiki.aclose()
+    before, many = whole(root), loose(root)
+    if fault == "sync":
+
+        def refuse(path: Path) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(packing, "_sync", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            packing.pack(root / ".git")
+    elif fault == "damage":
+        victim = next(path for name, path in packing._loose(root / ".git" / "objects"))
+        whole_bytes = victim.read_bytes()
+        victim.chmod(0o600)
+        victim.write_bytes(b"not an object")
+        with pytest.raises((pygit2.GitError, KeyError)):
+            packing.pack(root / ".git")
+        victim.write_bytes(whole_bytes)
+    elif fault == "gc":
+        (root / ".git" / "gc.pid").write_text("1 localhost")
+        assert packing.pack(root / ".git") == 0
+    else:
+        with packing.alone(root / ".git", wait=True):
+            assert packing.pack(root / ".git") == 0
+    assert loose(root) == many
+    assert whole(root) == before
+    (root / ".git" / "gc.pid").unlink(missing_ok=True)
+    monkeypatch.undo()
+    assert packing.pack(root / ".git") == many
+    assert whole(root) == before

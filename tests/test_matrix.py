@@ -8,7 +8,7 @@ from recalld.actors.query import matrix as module
 from recalld.actors.query import similar
 from recalld.actors.query.chunks import ChunkTable
 from recalld.actors.query.matrix import MEAN_FEW, Matrix
-from recalld.actors.query.quantised import ranges
+from recalld.actors.query.quantised import floats, ranges
 from recalld.actors.query.streams.vectors import SentenceRow
 
 DIM = 48
@@ -82,6 +82,15 @@ def built(world, *, sentences=True):
 
 def search(matrix, world, **more):
     return matrix.search(world.query[None, :], lambda hashes: world.sentence_rows(hashes), **more)[0]
+
+
+def test_every_finite_half_is_widened_exactly():
+    """Shifted bits are the numbers that numpy makes of them, signs of zeros and subnormal ones included."""
+    halves = np.arange(1 << 16, dtype="<u2").view("<f2")
+    finite = halves[np.isfinite(halves)]
+    (widened,) = floats([finite.tobytes()], len(finite))
+    assert widened.dtype == np.float32
+    np.testing.assert_array_equal(widened.view(np.int32), finite.astype(np.float32).view(np.int32))
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["sentences in memory", "sentences fetched"])

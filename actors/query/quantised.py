@@ -67,8 +67,18 @@ class Quantised:
 
 
 def floats(vectors: Sequence[bytes], dim: int) -> Floats:
-    """Float16 little-endian vectors as rows of float32."""
-    return np.frombuffer(b"".join(vectors), "<f2").reshape(-1, dim).astype(np.float32)
+    """
+    Float16 little-endian vectors as rows of float32. Finite numbers only.
+
+    Shifting the bits to where float32 has them, and making up for the difference of the exponents' bias, is exact and takes
+    a third of the time of numpy's own conversion.
+    """
+    bits = np.frombuffer(b"".join(vectors), "<i2").astype(np.int32)  # the sign is extended into the highest bit
+    bits <<= 13
+    bits &= ~0x70000000
+    widened: Floats = bits.view(np.float32).reshape(-1, dim)
+    widened *= np.float32(2.0**112)
+    return widened
 
 
 def ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
@@ -76,3 +86,10 @@ def ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     widths = (ends - starts).astype(np.int64)
     bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(widths)[:-1]))
     return np.arange(int(widths.sum())) - np.repeat(bounds - starts, widths), bounds
+
+
+def firsts(values: Ints) -> Ints:
+    """Where a run of equal values begins."""
+    begins = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return np.flatnonzero(begins)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...memory.recall.types import VectorMatch
-from .quantised import Floats, Ints, floats, ranges
+from .quantised import Floats, Ints, firsts, floats, ranges
 from .streams.vectors import SentenceRow
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Similarities:
         notes = self._order()[:RESCORED]
         if not len(notes):
             return
-        slots = np.unique(self._layout.slots[self._near_pairs(notes[:FETCHED])])
+        slots = np.unique(self._layout.slots[self._near_pairs(notes[:FETCHED])[0]])
         absent = slots[self._matrix.many[slots] < 0].tolist()
         if absent:
             self._take(fetch, absent)
@@ -173,12 +173,13 @@ class Similarities:
         ordered: Ints = places[np.argsort(-values, kind="stable")]
         return ordered
 
-    def _near_pairs(self, notes: Ints) -> Ints:
-        starts = self._layout.starts
-        pairs, _ = ranges(starts[notes], starts[notes + 1])
-        floor = np.repeat(self._best[notes], starts[notes + 1] - starts[notes]) - NEAR
-        near: Ints = pairs[self._cosines[pairs] >= floor]
-        return near
+    def _near_pairs(self, notes: Ints) -> tuple[Ints, Ints]:
+        """The pairs of these places that may hold the best sentence, and the place of each."""
+        starts = self._layout.starts[notes]
+        widths = self._layout.starts[notes + 1] - starts
+        pairs, _ = ranges(starts, starts + widths)
+        near = self._cosines[pairs] >= np.repeat(self._best[notes], widths) - NEAR
+        return pairs[near], np.repeat(notes, widths)[near]
 
     def _take(self, fetch: Fetch, slots: list[int]) -> None:
         """Fetch the sentences of these slots (ascending)."""
@@ -213,7 +214,7 @@ class Similarities:
         """Find the best sentence of each of the notes at these places among those at hand."""
         if not len(notes):
             return
-        pairs = self._near_pairs(notes)
+        pairs, places = self._near_pairs(notes)
         slots = self._layout.slots[pairs]
         many = self._matrix.many[slots]
         held, at_hand = many > 0, many >= 0
@@ -231,9 +232,8 @@ class Similarities:
             filled = (taken[at] == slots) & (self._taken.counts[at] > 0)
             values[filled], spans[filled] = self._taken.values[at[filled]], self._taken.spans[at[filled]]
             bares[filled] = self._taken.bares[at[filled]]
-        places = np.searchsorted(self._layout.starts, pairs, side="right") - 1
         if self._bare is not None:
-            bounds = np.flatnonzero(np.diff(places, prepend=-1))
+            bounds = firsts(places)
             own = places[bounds]
             self._bare_cos[own] = np.maximum(self._bare_cos[own], np.maximum.reduceat(bares, bounds))
         self._keep(pairs, places, np.flatnonzero(at_hand), held, values, spans)
@@ -258,7 +258,7 @@ class Similarities:
             return
         tie = np.where(held[among], -1 - among, among)
         ordered = among[np.lexsort((tie, -values[among], places[among]))]
-        best = ordered[np.flatnonzero(np.diff(places[ordered], prepend=-1))]
+        best = ordered[firsts(places[ordered])]
         own = places[best]
         self._compared[own] = True
         self._sentence_cos[own] = values[best]

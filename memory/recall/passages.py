@@ -223,8 +223,10 @@ class _Judge:
     def score(self, sentence: str, cosine: float | None) -> float:
         shown = readable(sentence)
         words = self._words_in(fold(shown))
-        score = self.params.sentence_words * sum(w for stem, w in self.weights.items() if stem in words) / self.total
-        score += self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE)
+        score = self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE)
+        if words:
+            said = sum(weight for stem, weight in self.weights.items() if stem in words)
+            score += self.params.sentence_words * said / self.total
         if self.question.wants or self.question.time == "when":
             score += self.params.sentence_type * _fits(self.question, sentence, shown)
         if self.question.kinds and self.catalog is not None and self._links_to_kind(sentence):
@@ -306,12 +308,12 @@ class _Body:
         Jaccard similarity of shingles, 0…1; 0 without looking for lengths that rule a likeness of 0.8 out, and for words that
         rule ``least`` out.
         """
-        short, long = sorted((len(self.text), len(other.text)))
-        if short < LENGTHS_ALIKE * long:
+        mine, theirs = len(self.text), len(other.text)
+        if mine < LENGTHS_ALIKE * theirs or theirs < LENGTHS_ALIKE * mine:
             return 0.0
-        lines, theirs = self.lines, other.lines
         # A copy with changes still has most of its lines; comparing those costs a tenth.
-        if min(len(lines), len(theirs)) >= MANY_LINES and len(lines & theirs) * 2 < len(lines | theirs):
+        many = len(self.lines) >= MANY_LINES <= len(other.lines)
+        if many and len(self.lines & other.lines) * 2 < len(self.lines | other.lines):
             return 0.0
         if not self._may_be_like(other, least):
             return 0.0

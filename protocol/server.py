@@ -25,15 +25,17 @@ from .envelope import (
     Cancel,
     Cast,
     Code,
+    Envelope,
     Fail,
     Hello,
     ProtocolError,
     Reply,
     encode,
 )
-from .framing import pack, read_envelope
+from .framing import HEADER_BYTES, body_length, pack, read_envelope, unpack
 from .messages.common import Message
 from .messages.control import QueueStat
+from .room import SMALL_BYTES, Room
 from .version import WIRE
 
 Handler = Callable[[Any], Awaitable[Message]]
@@ -44,6 +46,8 @@ OUTBOX_BYTES = 32 * 1024 * 1024
 STALLED_S = 10.0
 """A caller that has not taken a byte for this long while its outbox is full is disconnected."""
 HELLO_S = 10.0
+FRAME_S = 10.0
+"""A large frame is whole within this long after there was room for it, or its connection is closed: others wait for the room."""
 MAX_ERROR_CHARS = 2000
 MAX_CONNECTIONS = 1024
 
@@ -55,7 +59,8 @@ class Server:
     Answers calls on a listening socket until cancelled.
 
     ``decode`` turns a body into a message, ``handlers`` has one coroutine per message type. At most ``limit`` calls run at
-    once over all connections; the next one is answered ``overloaded`` at once.
+    once over all connections; the next one is answered ``overloaded`` at once. Large calls take their bytes of a ``Room``
+    from before they are read until they are answered; without room nothing is read from their connection.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Server:
         self._peak = 0
         self._refused = 0
         self._connections = 0
+        self._room = Room()
 
     async def run(self) -> None:
         """Serve until cancelled; then every open connection is closed."""
@@ -93,11 +99,11 @@ class Server:
         stat = QueueStat(
             depth=self._running, peak=self._peak, limit=self._limit, policy="refuse", refused=self._refused
         )
-        return {f"{self._name} calls": stat}
+        return {f"{self._name} calls": stat, f"{self._name} bytes of large calls": self._room.stat()}
 
     async def _serve(self, connection: socket.socket) -> None:
         try:
-            reader, writer = await sockets.streams(connection)
+            reader, writer = await sockets.streams(connection, limit=SMALL_BYTES)
         except OSError:
             connection.close()
             self._connections -= 1
@@ -137,34 +143,80 @@ class Server:
 
     async def _read(self, reader: asyncio.StreamReader, outbox: Outbox, group: anyio.abc.TaskGroup) -> None:
         scopes: dict[int, anyio.CancelScope] = {}
-        while (envelope := await read_envelope(reader)) is not None:
-            match envelope:
-                case Call():
-                    await outbox.room()
-                    if self._running >= self._limit:
-                        self._refused += 1
-                        text = f"{self._limit} calls are in flight"
-                        await outbox.put(pack(Fail(envelope.id, "overloaded", text, retry_after_ms=100)))
-                        continue
-                    scope = scopes[envelope.id] = anyio.CancelScope()
-                    self._running += 1
-                    self._peak = max(self._peak, self._running)
-                    group.start_soon(self._call, envelope, scope, scopes, outbox)
-                case Cast():
-                    if self._running >= self._limit:
-                        self._refused += 1
-                        continue
-                    self._running += 1
-                    self._peak = max(self._peak, self._running)
-                    group.start_soon(self._cast, envelope)
-                case Cancel():
-                    if (found := scopes.get(envelope.id)) is not None:
-                        found.cancel()
-                case _:
-                    raise BadFrame(f"a {type(envelope).__name__} does not belong here")
+        while (taken := await self._take(reader)) is not None:
+            body, held = taken
+            try:
+                if await self._begin(unpack(body), held, scopes, outbox, group):
+                    held = 0  # the call gives it back
+            finally:
+                self._room.give(held)
+            del taken, body  # not while the next frame is waited for
+
+    async def _take(self, reader: asyncio.StreamReader) -> tuple[bytes, int] | None:
+        """The next frame's bytes and how many of the room they hold; None at a clean end. Raises BadFrame; OSError passes."""
+        try:
+            header = await reader.readexactly(HEADER_BYTES)
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise BadFrame("the connection ended inside a frame's header") from None
+            return None
+        length = body_length(header)
+        try:
+            # The beginning first: who announces much and sends nothing takes no room from others.
+            body = await reader.readexactly(min(length, SMALL_BYTES))
+            if length <= SMALL_BYTES:
+                return body, 0
+            await self._room.take(length)
+            try:
+                with anyio.fail_after(FRAME_S):
+                    return body + await reader.readexactly(length - SMALL_BYTES), length
+            except BaseException:
+                self._room.give(length)
+                raise
+        except TimeoutError:
+            raise BadFrame(f"a frame of {length:,} bytes was not whole after {FRAME_S:.0f} s") from None
+        except asyncio.IncompleteReadError:
+            raise BadFrame("the connection ended inside a frame") from None
+
+    async def _begin(
+        self,
+        envelope: Envelope,
+        held: int,
+        scopes: dict[int, anyio.CancelScope],
+        outbox: Outbox,
+        group: anyio.abc.TaskGroup,
+    ) -> bool:
+        """Start what a frame asks for. True: it runs, and gives back ``held`` at its end."""
+        match envelope:
+            case Call():
+                await outbox.room()
+                if self._running >= self._limit:
+                    self._refused += 1
+                    text = f"{self._limit} calls are in flight"
+                    await outbox.put(pack(Fail(envelope.id, "overloaded", text, retry_after_ms=100)))
+                    return False
+                scope = scopes[envelope.id] = anyio.CancelScope()
+                self._running += 1
+                self._peak = max(self._peak, self._running)
+                group.start_soon(self._call, envelope, held, scope, scopes, outbox)
+                return True
+            case Cast():
+                if self._running >= self._limit:
+                    self._refused += 1
+                    return False
+                self._running += 1
+                self._peak = max(self._peak, self._running)
+                group.start_soon(self._cast, envelope, held)
+                return True
+            case Cancel():
+                if (found := scopes.get(envelope.id)) is not None:
+                    found.cancel()
+                return False
+            case _:
+                raise BadFrame(f"a {type(envelope).__name__} does not belong here")
 
     async def _call(
-        self, call: Call, scope: anyio.CancelScope, scopes: dict[int, anyio.CancelScope], outbox: Outbox
+        self, call: Call, held: int, scope: anyio.CancelScope, scopes: dict[int, anyio.CancelScope], outbox: Outbox
     ) -> None:
         answer: bytes | None = None
         try:
@@ -173,6 +225,7 @@ class Server:
         finally:
             # Before the answer waits for its reader: a client that does not read must not use up what others share.
             self._running -= 1
+            self._room.give(held)
             scopes.pop(call.id, None)
         if answer is not None:
             await outbox.put(answer)
@@ -198,7 +251,7 @@ class Server:
             log.exception("%s failed", type(body).__name__, extra={"trace": call.trace})
             return _failed(call, "internal", f"{type(body).__name__} failed: {type(error).__name__}: {error}")
 
-    async def _cast(self, cast: Cast) -> None:
+    async def _cast(self, cast: Cast, held: int) -> None:
         try:
             body = self._decode(cast.body)
             await self._handlers[type(body)](body)
@@ -210,6 +263,7 @@ class Server:
             log.exception("%s: a cast failed", self._name, extra={"trace": cast.trace})
         finally:
             self._running -= 1
+            self._room.give(held)
 
 
 def _failed(call: Call, code: Code, text: str, retry_after_ms: int = 0) -> bytes:

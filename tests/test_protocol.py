@@ -358,8 +358,8 @@ async def test_a_caller_that_never_reads_is_cut_off_for_good(path: Path, monkeyp
     transports: list[asyncio.BaseTransport] = []
     streams = sockets.streams
 
-    async def noted(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await streams(connection)
+    async def noted(connection: socket.socket, *, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await streams(connection, limit=limit)
         transports.append(writer.transport)
         return reader, writer
 

@@ -16,6 +16,7 @@ from typing import cast
 
 from ...protocol import sockets
 from ...protocol.lines import MAX_CONNECTIONS, MAX_LINE_BYTES
+from ...protocol.room import ROOM_BYTES, SMALL_BYTES
 
 log = logging.getLogger("recalld.writer.capture")
 
@@ -23,6 +24,8 @@ MAX_OUTSTANDING = 64
 """Lines of one connection that may wait for their acknowledgement; a client that sends more is not read meanwhile."""
 MAX_ANSWER_BYTES = 1024 * 1024
 """Unread acknowledgements after which a client that does not read is closed."""
+
+NO_ROOM = b'{"error":"overloaded","retry_after_ms":1000}\n'
 
 Take = Callable[[bytes, Callable[[bytes], None]], None]
 """Takes one line, and calls back with its acknowledgement: at once, or when the line is durable."""
@@ -34,6 +37,8 @@ class Door:
     def __init__(self, take: Take) -> None:
         self.take = take
         self.connections: set[Connection] = set()
+        self.held = 0
+        """Bytes of lines whose end has not come yet, over all connections."""
 
     async def run(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -69,26 +74,34 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._keep(b"")
         self._door.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self._rest:
             data = self._rest + data
         if data[-1:] == b"\n" and data.count(b"\n") == 1:
-            self._rest = b""
+            if self._rest:
+                self._keep(b"")
             self._line(data)
             return
-        *lines, self._rest = data.split(b"\n")
+        *lines, rest = data.split(b"\n")
+        self._keep(rest)
         for line in lines:
             self._line(line)
-        if len(self._rest) > MAX_LINE_BYTES:
+        if len(rest) > MAX_LINE_BYTES:
             log.warning("closed a connection that sent a line of over %d bytes", MAX_LINE_BYTES)
+            self.close()
+        elif len(rest) > SMALL_BYTES and self._door.held > ROOM_BYTES and self._transport is not None:
+            # Its client spools the event: that costs nobody memory.
+            self._transport.write(NO_ROOM)
             self.close()
 
     def eof_received(self) -> bool:
         """A client may close its sending half and wait for the last acknowledgement."""
         if self._rest:
-            last, self._rest = self._rest, b""
+            last = self._rest
+            self._keep(b"")
             self._line(last)
         self._ended = True
         return bool(self._slots)  # stays open for what is owed; ``_flush`` closes it then
@@ -96,6 +109,10 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+    def _keep(self, rest: bytes) -> None:
+        self._door.held += len(rest) - len(self._rest)
+        self._rest = rest
 
     def _line(self, line: bytes) -> None:
         slot: list[bytes] = []

@@ -19,7 +19,9 @@ import msgspec
 from ....protocol.config import Config
 from ....protocol.config import Recall as RecallConfig
 from ....protocol.envelope import Unavailable
+from ....protocol.lines import open_lines
 from ....protocol.messages.common import Message
+from ....protocol.room import Room
 from ....protocol.sockets import streams
 from .desk import Desk
 from .server import HANDSHAKE_VERSIONS, MODERN_VERSIONS, McpServer
@@ -60,7 +62,7 @@ async def _answers(toolset: str, *, modern: bool) -> dict[str, Any]:
     for end in (ours, theirs):
         end.setblocking(False)
     server = McpServer(Desk(_nobody, _NoActors(toolset)))
-    reader, writer = await streams(ours)
+    reader, writer = await open_lines(ours, Room())
     serving = asyncio.ensure_future(server.serve(Caller(), reader, writer))
     answers, sender = await streams(theirs, limit=1 << 20)
     envelope: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from recalld.protocol.messages.capture import HandoffList, Place, SessionList, W
 from recalld.protocol.messages.index import ClaimChunks
 
 from .capturing import Rig, ended, prompt, running, started
+from .watching import watching
 from .writer_stand import writer_at
 
 DAY_S = 86_400
@@ -181,6 +182,16 @@ async def test_a_jump_is_no_death_of_the_embedder(short_tmp: Path, jump: Jump) -
         for jump.wall_s in (DAY_S, -DAY_S, 0, TEN_YEARS_S):
             assert (await stand.ask(claim)).chunks == ()
         assert (await stand.store(model, claimed)).changed == 1
+
+
+async def test_the_time_of_a_sweep_follows_the_clock(tmp_path: Path, jump: Jump) -> None:
+    """Whoever waits for a sweep that began after now is neither told of an older one nor left waiting for a day."""
+    async with watching(tmp_path) as place:
+        place.write("a.md", "a")
+        await place.writer.until(lambda: place.actor.vitals().figures["all_swept_ms"])
+        for jump.wall_s in (DAY_S, 0, -DAY_S, TEN_YEARS_S):
+            age_ms = jump.now_ms - place.actor.vitals().figures["all_swept_ms"]
+            assert 0 <= age_ms < DAY_MS / 2
 
 
 async def test_two_copies_across_a_jump_are_one_event(short_tmp: Path, jump: Jump) -> None:

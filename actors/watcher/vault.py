@@ -41,6 +41,8 @@ ROOT_CHECK_S = 2.0
 """Between looks for a root that is gone: nothing tells that it is back."""
 REOPEN_SWEEPS = 10
 """After the time of so many sweeps the index is asked again what it holds, in case it was replaced without a sign."""
+CLOCK_JUMP_MS = 60_000
+"""Less is a correction of the wall clock, and not worth moving a time for."""
 POLL_SHARE = 20
 """In poll mode a look may take one part in this many of the time."""
 
@@ -53,8 +55,8 @@ class VaultWatch:
     def __init__(self, vault: Vault, config: Watcher, writer: Writer, backend: str = "") -> None:
         self.vault = vault
         self.sweeps = 0
-        self.swept_ms = 0
-        """When the last full diff that ended began, by the wall clock; 0 = none yet."""
+        self._swept = (0, 0.0)
+        """When the last full diff that ended began, by the wall clock as it stood then, and by the loop's."""
         self.notes_read = 0
         self.events = 0
         self.dirty_peak = 0
@@ -80,6 +82,17 @@ class VaultWatch:
         self._opened = self._told = self._vanished_at = 0.0
         self._resumed = anyio.Event()
         self._resumed.set()
+
+    @property
+    def swept_ms(self) -> int:
+        """
+        When the last full diff that ended began, by the wall clock; 0 = none yet.
+
+        Somebody waits for it to pass a moment of theirs: a wall clock that was set since then counts as it stands now.
+        """
+        then_ms, at = self._swept
+        as_now_ms = time.time_ns() // 1_000_000 - int((anyio.current_time() - at) * 1000)
+        return as_now_ms if then_ms and abs(as_now_ms - then_ms) > CLOCK_JUMP_MS else then_ms
 
     @property
     def files(self) -> int:
@@ -235,7 +248,7 @@ class VaultWatch:
     # Passes
 
     async def _sweep(self) -> None:
-        began, began_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        began, swept = time.perf_counter(), (time.time_ns() // 1_000_000, anyio.current_time())
         if not self._index.is_open or anyio.current_time() - self._opened > REOPEN_SWEEPS * self._config.sweep_s:
             await self._index.open()
             self._opened = anyio.current_time()
@@ -263,7 +276,7 @@ class VaultWatch:
             )
             self._told = anyio.current_time()
         self.sweeps += 1
-        self.swept_ms = began_ms
+        self._swept = swept
         self.last_sweep_ms = (time.perf_counter() - began) * 1000
 
     async def _look_at_hints(self) -> None:

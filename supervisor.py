@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from .actors import logs
+from .actors import logs, startcode
 from .actors.child import Child
 from .actors.health import degraded_now
 from .actors.lifecycle import CHILDREN, spec_of
@@ -123,6 +123,7 @@ class Supervisor:
         )
         serving = asyncio.create_task(server.run())
         ticking = asyncio.create_task(self._tick())
+        startcode.drop_later()
         tending = {name: asyncio.create_task(child.tend()) for name, child in self._children.items()}
         stopping = asyncio.create_task(self._stopping.wait())
         try:

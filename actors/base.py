@@ -34,6 +34,7 @@ from ..protocol.messages import decode_to_child
 from ..protocol.messages.control import Beat, ConfigChanged, FromChild, Pause, PeersUp, Ready, Stop, Vitals
 from ..protocol.runtime import Paths
 from ..protocol.sockets import streams
+from . import startcode
 from .lifecycle import ASKS, BOOT_FAILURE
 from .logs import LastProblem, configure, sendable, take_up
 
@@ -229,6 +230,7 @@ class Life:
             group.start_soon(self._lag.run)
             group.start_soon(self._beat)
             group.start_soon(self._listen, work)
+            startcode.drop_later()
             try:
                 with work:
                     await self._actor.run(self._ready)

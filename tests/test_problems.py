@@ -75,29 +75,31 @@ def daemon() -> Iterator[Daemon]:
         yield one
 
 
-def texts(daemon: Daemon, name: str) -> list[str]:
+def told(daemon: Daemon, name: str) -> list[str]:
+    """What a process has logged as worth knowing and no more."""
     lines = (daemon.paths.logs / f"{name}.jsonl").read_text().splitlines()
-    return [json.loads(line)["text"] for line in lines]
+    return [line["text"] for line in map(json.loads, lines) if line["level"] == "info"]
 
 
 @pytest.mark.process
 def test_a_changed_log_level_is_taken_up(daemon: Daemon) -> None:
     """By running actors and by the supervisor, without a restart of either."""
     pids = daemon.pids()
-    assert texts(daemon, "watcher") == texts(daemon, "supervisor") == []
+    assert told(daemon, "watcher") == told(daemon, "supervisor") == []
     text = daemon.paths.config.read_text()
     daemon.paths.config.write_text(text.replace("'error'", "'info'") + "\n[watcher]\nsweep_s = 7.0\n")
     daemon.ask("control", Reload())
-    until("the watcher logs by the new level", lambda: any("watching" in line for line in texts(daemon, "watcher")))
+    until("the watcher logs by the new level", lambda: any("watching" in line for line in told(daemon, "watcher")))
     assert daemon.pids() == pids
     daemon.ask("control", RestartActor(name="embedder"))
-    until("the supervisor too", lambda: any("embedder: " in line for line in texts(daemon, "supervisor")))
+    until("the supervisor too", lambda: any("embedder: " in line for line in told(daemon, "supervisor")))
     daemon.paths.config.write_text(text)
 
 
 @pytest.mark.process
 def test_what_was_logged_ages(daemon: Daemon) -> None:
     """Status says how long ago it was; a configuration that cannot be read is such a problem, of supervisor and actors."""
+    until("all run", lambda: all(actor.state == "RUNNING" for actor in daemon.status().actors.values()))
     text = daemon.paths.config.read_text()
     daemon.paths.config.write_text(text + "\n[wathcer]\n")
     assert daemon.process is not None
@@ -107,4 +109,8 @@ def test_what_was_logged_ages(daemon: Daemon) -> None:
     until("and on", lambda: daemon.status().actors["writer"].last_error_age_s > old.last_error_age_s)
     found = until("the supervisor's too", lambda: (s := daemon.status()).last_error_age_s > 0.5 and s)
     assert "wathcer" in found.last_error
+    assert "s ago:" in daemon.cli("status", check=False).stdout
     daemon.paths.config.write_text(text)
+    findings = daemon.cli("doctor", check=False).stdout
+    assert "last error, " in findings
+    assert "wathcer" in findings

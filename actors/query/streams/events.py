@@ -28,10 +28,10 @@ def find(
         return []
     sql = (
         "SELECT e.seq, e.session, e.host, e.kind, e.at_ms, e.project, e.event"
-        " FROM (SELECT rowid, rank FROM event_fts WHERE event_fts MATCH :match ORDER BY rank LIMIT :pool) AS f"
+        " FROM (SELECT rowid, -rank AS fit FROM event_fts WHERE event_fts MATCH :match ORDER BY fit DESC LIMIT :pool) AS f"
         " JOIN events AS e ON e.seq = f.rowid"
         " WHERE (:project = '' OR e.project = :project) AND (:until IS NULL OR e.at_ms <= :until)"
-        " ORDER BY f.rank LIMIT :limit"
+        " ORDER BY f.fit DESC LIMIT :limit"
     )
     match = " OR ".join(term.fts for term in terms)
     found = conn.execute(

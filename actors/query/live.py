@@ -38,6 +38,7 @@ REST_MAX_S = 1.0
 WAIT_POLL_S = 0.01
 """The same while somebody waits for a revision."""
 LOAD_BUDGET_MS = 120_000
+CLOSE_S = 1.0
 WARM_HASHES = 400
 """Chunks whose sentences are fetched at a time: about 10 ms."""
 PUT_AT_ONCE = 200
@@ -69,6 +70,15 @@ class Live:
 
     async def run(self) -> None:
         """Refresh, load sentences in the background, give back what that needed, repeat."""
+        try:
+            await self._keep_current()
+        finally:
+            if (apart := self._apart) is not None:
+                apart.cancel()
+                with anyio.move_on_after(CLOSE_S, shield=True):
+                    await asyncio.wait({apart})
+
+    async def _keep_current(self) -> None:
         changed_at: float | None = None
         trimmed_at = time.monotonic()
         seen = -1

@@ -89,7 +89,9 @@ def read(
     owners = np.fromiter(map(note_of.get, chain.from_iterable(found), repeat(NO_NOTE)), np.int64, count)
     values = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, count)
     notes, rows = np.unique(owners, return_inverse=True)
-    known = np.fromiter((note in catalog.cards for note in notes.tolist()), np.bool_, len(notes))
+    cards = map(catalog.cards.get, notes.tolist())
+    lengths = np.fromiter((0 if card is None else card.words or 1 for card in cards), np.float64, len(notes))
+    known = lengths > 0
     kept = known[rows]
     chunks, values, rows = chunks[kept], values[kept], (np.cumsum(known) - 1)[rows[kept]]
     notes, columns = notes[known], np.repeat(np.arange(len(terms)), widths)[kept]
@@ -101,8 +103,7 @@ def read(
     held = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape) > 0
     frequency = np.bincount(cells, share / (1.0 - share), minlength=shape[0] * shape[1]).reshape(shape)
     mean = catalog.mean_words
-    lengths = np.array([catalog.cards[note].words or 1 for note in notes.tolist()], np.float64)
-    halved = (1.0 - params.text_b) + params.text_b * lengths / mean
+    halved = (1.0 - params.text_b) + params.text_b * lengths[known] / mean
     whole, covered = np.zeros(shape[0]), np.zeros(shape[0])
     # Term by term, so that sums do not depend on how many terms are added at a time.
     for column, weight in enumerate(weights.tolist()):
@@ -132,7 +133,7 @@ def _best_passages(chunks: Ints, rows: Ints, worth: Floats) -> tuple[Ints, Float
     passages, first, places = np.unique(chunks, return_index=True, return_inverse=True)
     sums = np.bincount(places, worth, minlength=len(passages)).astype(np.float64, copy=False)
     owners = rows[first]
-    ordered = np.lexsort((passages, -sums, owners))
+    ordered = np.lexsort((-sums, owners))  # passages ascend, and the sort is stable
     leading = ordered[np.flatnonzero(np.diff(owners[ordered], prepend=-1))]
     return passages[leading], sums[leading]
 

@@ -264,7 +264,7 @@ def _suspects(text: str) -> list[engine.Rule]:
             makers.add("stripe")
         if "sntry" in low:
             makers.add("provider")
-    paths = looks.key_files(low) or ("_" in low and looks.key_names(low))
+    paths = (("/" in low or "\\" in low) and looks.key_files(low)) or ("id_" in low and looks.key_names(low))
     p, c, k = looks.p(low), looks.c(low), looks.k(low)
     if k and "hooks" in low:
         makers.add("webhook")

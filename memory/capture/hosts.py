@@ -180,7 +180,8 @@ def host_of(hint: str, payload: Mapping[str, Any]) -> str:
     name = payload.get("hook_event_name")
     if name in ("BeforeAgent", "AfterAgent", "BeforeTool", "AfterTool", "PreCompress", "BeforeModel", "AfterModel"):
         return "gemini"
-    given = HOSTS.get(hint.lower(), hint.lower())
+    hint = hint.lower()
+    given = HOSTS.get(hint, hint)
     if given in ("", "claude", "codex"):
         if "turn_id" in payload:
             return "codex"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+_SELDOM = frozenset("success resultType result_type error exitCode exit_code exit code".split())
+"""Fields of a response that most have none of: one look at the keys spares eight."""
 
 
 def output_of(response: object) -> tuple[str, int | None, bool | None]:
@@ -24,6 +29,19 @@ def output_of(response: object) -> tuple[str, int | None, bool | None]:
     for key in ("is_error", "isError", "interrupted"):
         if isinstance(response.get(key), bool):
             failed = bool(failed) or response[key]
+    code = None
+    if not _SELDOM.isdisjoint(response):
+        code, failed = _told(response, failed)
+    parts = [response[k] for k in ("stdout", "stderr") if isinstance(response.get(k), str) and response[k]]
+    if not parts:
+        keys = ("output", "llmContent", "textResultForLlm", "text_result_for_llm", "content", "text", "result", "error")
+        parts = [flatten(response[key]) for key in keys if response.get(key)][:1]
+    empty = "stdout" in response or "output" in response
+    return "\n".join(parts) or ("" if empty else dump(response)), None if isinstance(code, bool) else code, failed
+
+
+def _told(response: dict[str, Any], failed: bool | None) -> tuple[int | None, bool | None]:
+    """The exit code, and whether it failed, by the fields that some hosts have for it."""
     if isinstance(response.get("success"), bool):
         failed = bool(failed) or not response["success"]
     result_type = response.get("resultType") or response.get("result_type")
@@ -34,12 +52,7 @@ def output_of(response: object) -> tuple[str, int | None, bool | None]:
     code = next(
         (response[k] for k in ("exitCode", "exit_code", "exit", "code") if isinstance(response.get(k), int)), None
     )
-    parts = [response[k] for k in ("stdout", "stderr") if isinstance(response.get(k), str) and response[k]]
-    if not parts:
-        keys = ("output", "llmContent", "textResultForLlm", "text_result_for_llm", "content", "text", "result", "error")
-        parts = [flatten(response[key]) for key in keys if response.get(key)][:1]
-    empty = "stdout" in response or "output" in response
-    return "\n".join(parts) or ("" if empty else dump(response)), None if isinstance(code, bool) else code, failed
+    return code, failed
 
 
 def flatten(value: object) -> str:

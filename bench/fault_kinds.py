@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import ACTORS, Daemon, until
-from load import count
+from load import Slopes, count
 from recalld.protocol.messages.control import Reload
 
 
@@ -31,6 +31,7 @@ class Run:
         self.seconds = seconds
         self.files = files
         self.recoveries_ms: dict[str, list[float]] = {}
+        self.slopes_mb_h: dict[str, float] = {}
         self.note = ""
         self.wrong: list[str] = []
         """What was found that must not be, in words."""
@@ -231,9 +232,12 @@ def disk_full(run: Run) -> None:
 
 
 def soak(run: Run) -> None:
-    """Nothing but the load."""
+    """Nothing but the load, on notes that do not grow in number; the slope of each process's memory."""
+    slopes = Slopes(run.daemon)
     for _ in run.until_end():
+        slopes.sample()
         time.sleep(0.5)
+    run.slopes_mb_h = slopes.mb_per_h()
 
 
 def read_only_data(run: Run) -> None:

@@ -5,8 +5,9 @@ The fault matrix: the real daemon under a steady load, while things are done to 
 
 The load: recall through 4 open MCP bridges, edits of notes, hook events through events.sock and through the real hook
 client. Each row counts recalls asked, answered, degraded and failed with their p99; acknowledged events that were lost or
-stored twice; edits not found after settling; how long an actor was away; and what was left over. A fault that this machine
-cannot make (mounting, for one, needs root) is reported as skipped, with the reason.
+stored twice; edits not found after settling; how long an actor was away; and what was left over; the soak, how the
+memory of each process goes in MB an hour, over its second half. A fault that this machine cannot make (mounting, for one,
+needs root) is reported as skipped, with the reason.
 
 The wall clock jumps for the daemon and its clients alone (``clocks.py``); what the kernel writes, the times of the files
 that they make, keeps the machine's time. Files from the past and the future are a row of their own.
@@ -42,6 +43,8 @@ from recalld.protocol.messages.recall import DescribeIndex, IndexReport
 FAULTS = {**fault_kinds.FAULTS, **clocks.CLOCK_FAULTS}
 CLOCK_S = 70.0
 """A wrong clock is kept for longer than anything waits between two looks for what is over."""
+SOAK_LOAD = {"events_s": 18.0, "notes": 200}
+"""With those through the hook client 20 events/s; edits of the same notes, so that what grows is not the index."""
 LATE_S = 35.0
 """A hook client that ran out of time leaves a child behind that may take 30 s to write its spool file."""
 CONFIG = "[supervisor]\nbeat_timeout_s = 5.0\n[watcher]\nsweep_s = 5.0\n"
@@ -76,7 +79,7 @@ def row(name: str, seconds: float, *, files: int = 10_000) -> dict[str, Any]:
 def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, Any]:
     """The fault under load, then the count after everything has settled."""
     run = Run(daemon, seconds, files)
-    with Load(daemon) as load:
+    with Load(daemon, **SOAK_LOAD if name == "soak" else {}) as load:
         time.sleep(2)
         before = Footprint(daemon)
         FAULTS[name](run)
@@ -91,7 +94,7 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
     while lost and time.monotonic() < late:
         time.sleep(0.5)
         lost, doubled = events_of(daemon, load)
-    missing = [token for token in load.edits if not daemon.finds(token, f"edits/{token}.md", streams=("text",))]
+    missing = [path for path, token in load.edits.items() if not daemon.finds(token, path, streams=("text",))]
     latencies = sorted(load.latencies_ms)
     recoveries = {actor: sorted(times) for actor, times in run.recoveries_ms.items()}
     return {
@@ -103,7 +106,7 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
         "events": {
             "acknowledged": len(load.acknowledged), "lost": len(lost), "doubled": len(doubled), "which": [*lost, *doubled][:5],
         },
-        "edits": {"made": len(load.edits), "missing": len(missing)},
+        "edits": {"made": load.edited, "missing": len(missing)},
         "notes": {"files": files_of(daemon), "indexed": indexed(daemon)},
         "recovery_ms": {actor: {"n": len(t), "p50": at(t, 0.5), "p99": at(t, 0.99)} for actor, t in recoveries.items()},
         "leaks": {
@@ -111,6 +114,7 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
             "descriptors": {n: after.descriptors[n] - before.descriptors.get(n, 0) for n in after.descriptors},
             "memory_mb": {n: round(after.memory_mb[n] - before.memory_mb.get(n, 0), 1) for n in after.memory_mb},
         },
+        "slope_mb_per_h": run.slopes_mb_h,
         "memory_mb": after.memory_mb,
         "peak_mb": after.peak_mb,
         "wrong": run.wrong,

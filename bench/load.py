@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -29,15 +30,23 @@ ROOM_BYTES = 1_000_000
 
 
 class Load:
-    """Keeps asking, editing and sending until it is stopped; counts what came of it."""
+    """
+    Keeps asking, editing and sending until it is stopped; counts what came of it.
 
-    def __init__(self, daemon: Daemon) -> None:
+    ``events_s``: events sent to the socket each second, beside those through the hook client. ``notes``: so many notes are
+    written again and again, so that the index stays as large as it is; 0 = every edit is a new note. ``edits`` has the token
+    that each note should hold in the end.
+    """
+
+    def __init__(self, daemon: Daemon, *, events_s: float = EVENTS_S, notes: int = 0) -> None:
         self.daemon = daemon
+        self._events_s, self._notes = events_s, notes
         self.asked = self.answered = self.degraded = self.failed = 0
         self.failures: list[str] = []
         self.latencies_ms: list[float] = []
         self.acknowledged: set[str] = set()
-        self.edits: list[str] = []
+        self.edited = 0
+        self.edits: dict[str, str] = {}
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -86,14 +95,16 @@ class Load:
 
     def _edit(self) -> None:
         while self._pace(EDITS_S):
-            token = f"edit{len(self.edits)}x{random.randrange(10**9)}"
+            token = f"edit{self.edited}x{random.randrange(10**9)}"
+            path = f"edits/{self.edited % self._notes if self._notes else token}.md"
             with contextlib.suppress(OSError):
-                self.daemon.write(f"edits/{token}.md", f"# Edit\n\nThe token is {token}.\n")
-                self.edits.append(token)
+                self.daemon.write(path, f"# Edit\n\nThe token is {token}.\n")
+                self.edits[path] = token
+                self.edited += 1
 
     def _send(self) -> None:
         number = 0
-        while self._pace(EVENTS_S):
+        while self._pace(self._events_s):
             number += 1
             token = f"direct{number}x{random.randrange(10**9)}"
             line = {
@@ -151,6 +162,33 @@ def talk(path: Path, line: dict[str, Any]) -> dict[str, Any]:
             data += piece
     answer: dict[str, Any] = json.loads(data)
     return answer
+
+
+class Slopes:
+    """How the memory of each process goes while it lasts, sampled every ``every_s`` seconds."""
+
+    def __init__(self, daemon: Daemon, every_s: float = 5.0) -> None:
+        self._daemon, self._every_s = daemon, every_s
+        self._samples: dict[str, list[tuple[float, float]]] = {}
+        self._next = 0.0
+
+    def sample(self) -> None:
+        """Take one where it is time for it."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._every_s
+        for name, memory_mb in Footprint(self._daemon).memory_mb.items():
+            self._samples.setdefault(name, []).append((now, memory_mb))
+
+    def mb_per_h(self) -> dict[str, float]:
+        """Least squares over the second half: the first has caches that fill."""
+        found = {}
+        for name, samples in self._samples.items():
+            times, sizes = zip(*samples[len(samples) // 2 :], strict=True)
+            if len(times) > 2:
+                found[name] = round(statistics.linear_regression(times, sizes).slope * 3600, 2)
+        return found
 
 
 class Footprint:

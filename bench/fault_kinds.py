@@ -15,8 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import ACTORS, Daemon, until
-from load import Slopes, count
+from load import Footprint, Slopes, count
+from recalld.protocol.envelope import Hello
+from recalld.protocol.framing import pack
 from recalld.protocol.messages.control import Reload
+from recalld.protocol.version import WIRE
+
+MAX_GROWTH_MB = 250.0
+"""Of one process under a thousand clients: 64 MB for large frames, as much for large lines, and what is read ahead."""
 
 
 class Skipped(Exception):
@@ -172,8 +178,13 @@ def many_files(run: Run) -> None:
 
 
 def many_clients(run: Run) -> None:
-    """1,000 connections: half-open, random bytes, frames of 16 MiB announced, readers that never read."""
+    """
+    1,000 connections: half-open, random bytes, frames of 16 MiB announced, readers that never read, and two hundred that
+    send nearly all of the largest frame or line.
+    """
     sockets = []
+    hello = pack(Hello(WIRE, "bench", os.getpid()))
+    before = Footprint(run.daemon)
     try:
         for number in range(1000):
             name = ("control", "writer", "query", "mcp", "events", "embedder")[number % 6]
@@ -181,14 +192,28 @@ def many_clients(run: Run) -> None:
             one.settimeout(2)
             with contextlib.suppress(OSError):
                 one.connect(os.fspath(run.daemon.paths.socket(name)))
-                noise = (b"", random.randbytes(512), b"\x00\xff\xff\xff" + b"x" * 4096, b"[" * 2000 + b"\n")[number % 4]
-                one.sendall(noise)
+                if number % 5 == 4:
+                    _push(one, (b"" if name in ("mcp", "events") else hello) + b"\x00\xff\xff\xff" + bytes(15_000_000))
+                else:
+                    noise = (b"", random.randbytes(512), b"\x00\xff\xff\xff" + b"x" * 4096, b"[" * 2000 + b"\n")
+                    one.sendall(noise[number % 5])
             sockets.append(one)
         time.sleep(run.seconds / 2)
     finally:
         for one in sockets:
             one.close()
     time.sleep(run.seconds / 2)
+    grown = {name: peak - before.peak_mb[name] for name, peak in Footprint(run.daemon).peak_mb.items()}
+    run.wrong += [f"{name} grew by {by:.0f} MB" for name, by in grown.items() if by > MAX_GROWTH_MB]
+
+
+def _push(connection: socket.socket, data: bytes) -> None:
+    """Send what is taken of ``data`` without waiting for more than a moment."""
+    view = memoryview(data)
+    connection.settimeout(0.02)
+    with contextlib.suppress(TimeoutError):
+        while view:
+            view = view[connection.send(view) :]
 
 
 def memory_limit(run: Run) -> None:

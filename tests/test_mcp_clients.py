@@ -104,3 +104,21 @@ assert mcp.MCPError is server.MCPError and mcp.server.CacheHint is server.CacheH
 assert sdk.import_server() is server
 """
     subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+
+
+def test_an_sdk_that_needs_what_was_left_out_is_imported_whole() -> None:
+    """A later SDK may use at its import what this one only names."""
+    program = """
+import sys
+from recalld.actors.query.mcp import sdk
+sdk.ABSENT = (*sdk.ABSENT, "mcp_types")
+server = sdk.import_server()
+assert server.McpServer and server.__name__ == "recalld.actors.query.mcp.server"
+import mcp
+assert mcp.MCPError is server.MCPError and sys.modules["sse_starlette"].EventSourceResponse
+"""
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", program], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert "imported whole" in found.stderr

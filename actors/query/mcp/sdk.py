@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+
+log = logging.getLogger("recalld.query.mcp")
 
 BARE = ("mcp", "mcp.server")
 """Packages that are found and not run: what their ``__init__`` gathers is imported by its own name."""
@@ -22,8 +25,17 @@ ABSENT = ("sse_starlette",)
 
 def import_server() -> ModuleType:
     """``.server``, the module that speaks MCP. Blocks for half a second, the first time."""
-    with _less():
-        return importlib.import_module(f"{__package__}.server")
+    name = f"{__package__}.server"
+    try:
+        with _less():
+            return importlib.import_module(name)
+    except (
+        Exception
+    ) as error:  # whatever a later SDK does at its import: memory is saved where it can be, MCP is served
+        log.warning("the MCP SDK is imported whole: %s: %s", type(error).__name__, error)
+    for module in [name, *(module for module in sys.modules if module.partition(".")[0] == "mcp")]:
+        sys.modules.pop(module, None)
+    return importlib.import_module(name)
 
 
 @contextlib.contextmanager

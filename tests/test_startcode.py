@@ -41,6 +41,34 @@ print("ok")
 """
 
 
+CHANGED = """
+import ctypes, mmap, sys, tempfile
+from recalld.actors import startcode
+
+file = tempfile.TemporaryFile()
+file.write(b"a" * 8192)
+file.flush()
+page = mmap.mmap(file.fileno(), 8192, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+page[4096] = ord("b")
+where = ctypes.addressof(ctypes.c_char.from_buffer(page))
+libc = ctypes.CDLL(None)
+assert libc.mprotect(ctypes.c_void_p(where), 8192, mmap.PROT_READ | mmap.PROT_EXEC) == 0
+assert any(line.startswith(f"{where:x}-") and " r-xp " in line for line in open("/proc/self/maps"))
+startcode.drop()
+assert ctypes.string_at(where + 4096, 1) == b"b"
+print("ok")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is mapped")
+def test_code_that_is_not_what_its_file_has_stays():
+    """A debugger's breakpoints, and code that the loader has relocated, are nowhere else."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHANGED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "ok\n", done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is mapped")
 def test_what_starting_needed_is_let_go_and_what_is_needed_comes_back():
     done = subprocess.run(

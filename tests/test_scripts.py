@@ -73,10 +73,12 @@ ROWS: dict[str, tuple[list[str], set[str]]] = {
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     folder = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
-    made = filled(Daemon(folder, {"RECALLD_EMBEDDER__MODEL": "none", "HOME": str(folder / "home")}))
-    yield made
-    made.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    made = Daemon(folder, {"RECALLD_EMBEDDER__MODEL": "none", "HOME": str(folder / "home")})
+    try:
+        yield filled(made)
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def filled(daemon: Daemon) -> Daemon:

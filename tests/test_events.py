@@ -59,6 +59,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("codex", "", {**CODEX, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": SHELL, "tool_use_id": "c",
                    "tool_response": "Exit code: 1\nWall time: 1\nboom"},
      {"host": "codex", "outcome": "error", "exit_code": 1, "call_id": "c"}),
+    *[("codex", "", {**CODEX, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": SHELL, "tool_use_id": "c",
+                     "tool_response": f"It ended with exit code {code}"}, {"exit_code": told, "outcome": outcome})
+      for code, told, outcome in (("-1", -1, "error"), ("--1", None, "unknown"), ("²", None, "unknown"))],
+    *[("codex", "", {**CODEX, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": SHELL, "tool_use_id": "c",
+                     "tool_response": {"stdout": "x", "exit_code": code}}, {"exit_code": told})
+      for code, told in ((-1, -1), (0xC000_0005, 0xC000_0005), (10**30, None), (True, None))],
     ("codex", "", {**CODEX, "hook_event_name": "PostToolUse", "tool_name": "apply_patch", "tool_use_id": "c",
                    "tool_input": {"command": "*** Begin Patch\n*** Update File: src/a.py\n*** Add File: b.md\n+x\n"},
                    "tool_response": "Success"},

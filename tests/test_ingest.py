@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from recalld.actors.writer import finisher as finisher_module
 from recalld.actors.writer import ingest as ingest_module
 from recalld.actors.writer.records import captured
-from recalld.memory.capture import ledger
+from recalld.memory.capture import events, ledger
 from recalld.protocol.config import Capture
 from recalld.protocol.messages import capture as messages
 from recalld.protocol.messages.capture import EndSession, ImportEvents, Place, PurgeSession, SessionEvents, SessionList
@@ -293,6 +294,45 @@ async def test_spooled_events_are_taken_in_once_and_in_order(short_tmp: Path) ->
         assert "hook client" in (spool / "dead" / "1-1-1.json.reason").read_text()
         figures = rig.ingest.figures()
         assert (figures["spool_waiting"], figures["dead_letters"]) == (0, 1)
+
+
+@pytest.mark.parametrize("fault", ["deep", "ours"])
+async def test_a_line_that_cannot_be_read_is_one_dead_letter(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    """
+    One that is nested too deep, and one that this program itself stumbles over: refused at the socket, set aside from the
+    spool, and what comes behind it is taken in. Nothing that is written about it quotes it.
+    """
+    accept = events.accept
+
+    def stumble(line: events.Wire, *more: Any) -> events.Event | events.Dropped:
+        if "odd" in line.payload:
+            raise ValueError(f"no such thing: {line.payload['odd']}")
+        return accept(line, *more)
+
+    monkeypatch.setattr(events, "accept", stumble)
+    async with running(short_tmp) as rig:
+        root = rig.checkout()
+        good = prompt("s1", root, "Fix the gear")
+        if fault == "ours":
+            bad = json.dumps(wire({"odd": "hunter22"})).encode()
+        else:
+            bad = json.dumps(wire({"odd": 0})).replace("0}", "[" * 5000 + "]" * 5000 + "}").encode()
+        refused, taken = await rig.send(bad + b"\n", good)
+        assert (refused["error"], taken["ok"]) == ("invalid", True)
+        later = ran("s1", root, "make", at_ms=FIRST_MS + 1000)
+        rig.paths.spool.mkdir(exist_ok=True)
+        (rig.paths.spool / "1-1-1.json").write_bytes(bad)
+        (rig.paths.spool / "2-1-1.json").write_text(json.dumps(later))
+        await rig.ingest.spool.drain()
+        await rig.ingest.settle()
+        assert len(rig.rows("SELECT seq FROM events")) == 2
+        reason = (rig.paths.spool / "dead" / "1-1-1.json.reason").read_text()
+        assert "Error" in reason
+        assert "hunter22" not in reason + caplog.text + refused["text"]
+        imported = await rig.ingest.handlers[ImportEvents](ImportEvents(lines=(bad.decode(),)))
+        assert imported == messages.Imported(stored=0, duplicates=0, refused=1)
 
 
 async def test_imported_events_are_counted(short_tmp: Path) -> None:

@@ -41,7 +41,7 @@ from .places import Places
 from .recorder import Recorder, now_ms
 from .records import captured
 from .seen import Seen
-from .spool import Spool, Undeliverable, first_problem
+from .spool import Spool, Undeliverable, problem_with
 from .wallclock import WallClock
 from .wiki.store import Wiki
 from .wikipages import WikiPages
@@ -218,10 +218,10 @@ class Ingest:
             answer(OVERLOADED)
             return
         try:
-            received = self._event_of(_wire(line))
-        except msgspec.MsgspecError as error:
+            received = self._event_of(line)
+        except Undeliverable as error:
             self.invalid_total += 1
-            answer(b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(first_problem(error)))
+            answer(b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(str(error)))
             return
         if isinstance(received, Dropped):
             self.dropped_total += 1
@@ -263,9 +263,13 @@ class Ingest:
         if self._in_flight > self._peak:
             self._peak = self._in_flight
 
-    def _event_of(self, wire: Wire) -> ledger.Happened | Dropped:
-        event = events.accept(wire, now_ms(), self.intake)
-        return event if isinstance(event, Dropped) else self.places.settle(event)
+    def _event_of(self, line: bytes) -> ledger.Happened | Dropped:
+        """What a line tells. Raises Undeliverable."""
+        try:
+            event = events.accept(_wire(line), now_ms(), self.intake)
+            return event if isinstance(event, Dropped) else self.places.settle(event)
+        except Exception as error:
+            raise Undeliverable(problem_with(error)) from None
 
     def _count_event(self, event: Event) -> None:
         self.events_total += 1
@@ -279,10 +283,7 @@ class Ingest:
 
     async def _deliver(self, body: bytes) -> None:
         """One spooled event. Redacted once more: whoever wrote the file may have been an older client."""
-        try:
-            received = self._event_of(_wire(body))
-        except msgspec.MsgspecError as error:
-            raise Undeliverable(first_problem(error)) from None
+        received = self._event_of(body)
         if isinstance(received, Dropped):
             self.dropped_total += 1
             return
@@ -296,8 +297,8 @@ class Ingest:
         wanted: list[ledger.Happened] = []
         for line in message.lines:
             try:
-                received = self._event_of(_wire(line.encode()))
-            except (msgspec.MsgspecError, UnicodeEncodeError):
+                received = self._event_of(line.encode("utf-8", "surrogatepass"))
+            except Undeliverable:
                 refused += 1
                 continue
             if isinstance(received, Dropped):

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -195,6 +196,12 @@ def is_whole(data: bytes) -> bool:
     return True
 
 
-def first_problem(error: msgspec.MsgspecError) -> str:
-    """Why bytes are no event, for a person."""
-    return f"it is not a hook client's line: {error}"
+def problem_with(error: Exception) -> str:
+    """
+    Why a line gives no event, for a person. One that this program stumbles over is set aside as well: tried again, it would
+    end the process again. What such an error says may quote the line, which nothing has redacted; where it came from does not.
+    """
+    if isinstance(error, msgspec.MsgspecError):
+        return f"it is not a hook client's line: {error}"
+    log.error("a hook client's line cannot be read:\n%s", "".join(traceback.format_tb(error.__traceback__)))
+    return f"it cannot be read: {type(error).__name__}"

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+LARGEST_CODE = 0xFFFF_FFFF
+"""Of a process on any system."""
 _SELDOM = frozenset("success resultType result_type error exitCode exit_code exit code".split())
 """Fields of a response that most have none of: one look at the keys spares eight."""
 
@@ -49,10 +51,8 @@ def _told(response: dict[str, Any], failed: bool | None) -> tuple[int | None, bo
         failed = bool(failed) or result_type not in ("success", "ok")
     if response.get("error"):
         failed = True
-    code = next(
-        (response[k] for k in ("exitCode", "exit_code", "exit", "code") if isinstance(response.get(k), int)), None
-    )
-    return code, failed
+    codes = (response.get(key) for key in ("exitCode", "exit_code", "exit", "code"))
+    return next((code for code in codes if isinstance(code, int) and abs(code) <= LARGEST_CODE), None), failed
 
 
 def flatten(value: object) -> str:
@@ -82,7 +82,7 @@ def exit_code(output: str) -> int | None:
             if at >= 0:
                 digits = low[at + len(mark) : at + len(mark) + 8].lstrip(": ").split(None, 1)
                 number = digits[0].rstrip(".,;)") if digits else ""
-                if number.lstrip("-").isdigit():
+                if number.isascii() and number.removeprefix("-").isdigit():
                     return int(number)
     return None
 

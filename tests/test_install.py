@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from recalld.clients import install
 from recalld.clients.install import HOSTS, jsonc
@@ -394,6 +394,7 @@ def written(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=400, deadline=None)
+@example('{"b":[null,[null]], // note }\n"a":null}', ["a"], None)
 @given(written(), st.lists(st.text("abcd", min_size=1, max_size=2), min_size=1, max_size=3), VALUE)
 def test_jsonc_edits_mean_what_they_say(text: str, path: list[str], value: Any) -> None:
     """Setting then dropping a member changes that member alone, whatever comments and commas stand around it."""

@@ -271,7 +271,10 @@ def _cut(text: str, parent: Node, node: Node, start: int) -> str:
             before = _comma_after(text, previous, start)
             return text[: before + 1] + text[comma + 1 :]
         before = _comma_after(text, previous, start)
-        return text[:before] + text[before + 1 : start].rstrip() + text[end:]
+        between = text[before + 1 : start].rstrip()
+        # A comment to the end of its line must not swallow what closes the container.
+        ended = _newline(text) if "//" in between.rpartition("\n")[2] else ""
+        return text[:before] + between + ended + text[end:]
     following = children[index + 1][0]
     return (
         text[:start] + text[following:]

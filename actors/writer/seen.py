@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ...memory.capture import events
 from ...memory.capture.events import Event
 
-LIMIT = 65_536
+LIMIT = 16_384
 """Ids of recent events: one that comes again within these is acknowledged without being journalled."""
 
 Answer = Callable[[bytes], None]

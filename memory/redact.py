@@ -192,6 +192,7 @@ _KEY_FILES = r"\.(?:ssh|aws|kube|gnupg|azure|config)[/\\]"
 _KEY_NAMES = r"_(?:rsa|dsa|ecdsa|ed25519)"
 _DOTTED = r"\.(?:atl|(?<=(?:sg|v[sbr]|dp|29)\.))"
 _UPPER = r"A(?:A|Iza|TATT|KIA|SIA|BIA|CCA)"
+_BOT = r":(?<=[0-9]{8}:)[a-z0-9_-]{32}"
 BEHIND = 8
 """Characters that every token has behind the mark of ``_ENDS``; Stripe's have no more."""
 _MARKED = r"(?s)%s(?=[a-z0-9_.-]{" + str(BEHIND) + r"})(?<=(....))"
@@ -214,8 +215,8 @@ class _Looks:
     """The searches of ``_suspects``, compiled when the first text comes."""
 
     def __init__(self) -> None:
-        self.p, self.c, self.k, self.b, self.upper, self.dotted, self.key_files, self.key_names = (
-            re.compile(source).search for source in (_P, _C, _K, _B, _UPPER, _DOTTED, _KEY_FILES, _KEY_NAMES)
+        self.p, self.c, self.k, self.b, self.upper, self.dotted, self.bot, self.key_files, self.key_names = (
+            re.compile(source).search for source in (_P, _C, _K, _B, _UPPER, _DOTTED, _BOT, _KEY_FILES, _KEY_NAMES)
         )
         self.marks = {mark: re.compile(_MARKED % mark).findall for mark in "_-"}
 
@@ -248,7 +249,7 @@ def _makers(text: str, low: str, looks: _Looks) -> set[str]:
         makers.update(("sendgrid", "google", "provider"))
     if "~" in low and ("7q~" in low or "8q~" in low):
         makers.add("entra")
-    if ":" in low and (":aa" in low or "bot" in low):
+    if ":" in low and looks.bot(low):
         makers.add("telegram")
     return makers
 
@@ -262,7 +263,7 @@ def _suspects(text: str) -> list[engine.Rule]:
     if "_" in low:
         if "hsec_" in low:
             makers.add("stripe")
-        if "sntry" in low:
+        if "sntr" in low:
             makers.add("provider")
     paths = (("/" in low or "\\" in low) and looks.key_files(low)) or ("id_" in low and looks.key_names(low))
     p, c, k = looks.p(low), looks.c(low), looks.k(low)
@@ -294,7 +295,7 @@ def _suspects(text: str) -> list[engine.Rule]:
         rules.append(kinds.COOKIE)
     if cores:
         rules += (kinds.ENV_KEY, kinds.ASSIGNMENT, kinds.FLAGS, kinds.NETRC, kinds.TOLD, kinds.NEAR)
-    if "-" in low and " -" in low:
+    if "-" in low and (" -" in low or "\n-" in low or "\t-" in low):
         if (":" in low or "%" in low) and ("curl" in low or "http" in low or "wget" in low or "smbclient" in low):
             rules.append(kinds.USERS)
         if " -p" in low or " -a" in low:

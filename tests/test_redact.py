@@ -57,6 +57,7 @@ SECRETS: dict[str, st.SearchStrategy[tuple[str, str]]] = {
     "google-oauth": joined("ya29.a0", token(WORD, 40)),
     "meta": joined("EAA", token(ALNUM, 60)),
     "telegram": joined("1234567890:AA", token(WORD, 33)),
+    "telegram-bare": joined("123456789:", st.text(WORD, min_size=34, max_size=34)),
     "telegram-plain": joined("bot123456789:", st.text(WORD, min_size=34, max_size=34)),
     "gohighlevel": joined("pit-", UUID),
     "slack": joined("xoxb-123456789012-", token(ALNUM, 24)),
@@ -87,6 +88,7 @@ SECRETS: dict[str, st.SearchStrategy[tuple[str, str]]] = {
     "flag": joined("--password ", PASSWORD),
     "flag=": joined("--api-key=", PASSWORD),
     "curl -u": joined("curl -s -u admin:", token(ALNUM + "!#%-", 6), " https://x/y"),
+    "curl -u below": joined("curl https://x/y \\\n\t-u admin:", token(ALNUM + "!#%-", 6)),
     "mysql -p": joined("mysql -u root -p", token(ALNUM, 8), " shop"),
     "sshpass": joined("sshpass -p '", token(ALNUM, 8), "' ssh h"),
     "netrc": joined("machine h login me password ", PASSWORD),
@@ -168,8 +170,9 @@ def _tried(text: str) -> tuple[str, dict[str, int]]:
 
 
 MARKS = (
-    "hf_ r8_ sk- sk_live_ rk_test_ ghp_ gho_ github_pat_ glpat- glagent- xoxb- xapp- dop_v1_ hvs. ya29. pscale_pw_ pscale_tkn_"
-    " tskey-auth- GOCSPX- AKIA EAA eyJa. 1// abc7Q~ dapi api_org_ rubygems_ sb_secret_ npm_ pypi- figd_ SG. dp.pt. key- 12345678:"
+    "hf_ r8_ sk- sntrys_ sntrus_ sk_live_ rk_test_ ghp_ gho_ github_pat_ glpat- glagent- xoxb- xapp- dop_v1_ hvs. ya29."
+    " pscale_pw_ pscale_tkn_ tskey-auth- GOCSPX- AKIA EAA eyJa. 1// abc7Q~ dapi api_org_ rubygems_ sb_secret_ npm_ pypi-"
+    " figd_ SG. dp.pt. key- 12345678:"
 ).split()
 RUNS = ["AAa1b2c3d4e5", "ABCDEFGH12345678", "0123456789abcdef" * 3, "aB3-_x9Y8z7W6v5u4t3s2r1q0", "a.b", ""]
 

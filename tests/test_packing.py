@@ -102,7 +102,7 @@ async def test_what_goes_wrong_leaves_every_object(tmp_path: Path, monkeypatch: 
         def refuse(path: Path) -> None:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(packing, "_sync", refuse)
+        monkeypatch.setattr(packing, "sync", refuse)
         with pytest.raises(OSError, match="Input/output"):
             packing.pack(root / ".git")
     elif fault == "damage":
@@ -125,3 +125,27 @@ async def test_what_goes_wrong_leaves_every_object(tmp_path: Path, monkeypatch: 
     monkeypatch.undo()
     assert packing.pack(root / ".git") == many
     assert whole(root) == before
+
+
+async def test_purging_what_is_packed_already_keeps_it(tmp_path: Path) -> None:
+    """
+    A purge that changes nothing makes the very pack that stands there: after another purge, or after packing. Tags, of
+    commits and of what is none, lead where they did.
+    """
+    root = tmp_path / "wiki"
+    wiki = Wiki(root)
+    await wiki.start()
+    await filled(wiki, range(PAGES))
+    git(root, "tag", "-a", "-m", "as it was", "then", "HEAD~2")
+    git(root, "tag", "one-page", "HEAD:p/notes/n1.md")
+    before = whole(root)
+    for _ in range(3):
+        await wiki.purge(set(), "a session without a page")
+        assert whole(root) == before
+        assert len(list((root / ".git" / "objects" / "pack").glob("*.pack"))) == 1
+    assert git(root, "cat-file", "-t", "then").strip() == "tag"
+    assert git(root, "cat-file", "blob", "one-page") == "Gear 1 turns.\n"
+    await filled(wiki, range(PAGES, PAGES + 1))
+    await wiki.aclose()
+    assert wiki.note == ""
+    assert whole(root).endswith(before)

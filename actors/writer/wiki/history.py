@@ -12,6 +12,7 @@ import msgspec
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
+from ..disk import sync_folder
 from . import files, packing
 from .repository import Repository
 
@@ -162,21 +163,34 @@ def _forget_old_objects(repository: Repository) -> None:
     shutil.rmtree(git / "logs", ignore_errors=True)
     for name in ("ORIG_HEAD", "FETCH_HEAD"):
         (git / name).unlink(missing_ok=True)
-    objects = git / "objects"
-    old_packs = list((objects / "pack").glob("pack-*"))
+    objects, place = git / "objects", git / "recalld.purge"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
     packer = pygit2.PackBuilder(repo)
     seen: set[str] = set()
     for name in repo.references:
-        target = repo.references[name].peel()
+        target = repo[repo.references[name].resolve().target]
+        while isinstance(target, pygit2.Tag):
+            packer.add(target.id)
+            target = repo[target.target]
+        if not isinstance(target, pygit2.Commit):
+            packer.add_recur(target.id)
+            continue
         for commit in repo.walk(target.id, SortMode.TOPOLOGICAL):
             if str(commit.id) not in seen:
                 seen.add(str(commit.id))
                 packer.add(commit.id)
                 packer.add_recur(commit.tree.id)
-    packer.write()
-    fresh = {path.name for path in (objects / "pack").glob("pack-*")} - {path.name for path in old_packs}
-    for path in old_packs:
-        if path.name not in fresh:
+    packer.write(str(place))
+    # Made elsewhere to know its name: the same objects make the same pack, and one of the old ones may be just that.
+    fresh = sorted(place.iterdir(), reverse=True)  # the pack before its index, which makes it count
+    for path in fresh:
+        packing.sync(path)
+        path.replace(objects / "pack" / path.name)
+    sync_folder(objects / "pack")
+    place.rmdir()
+    for path in (*(objects / "pack").glob("pack-*"), *(objects / "pack").glob(packing.HALF)):
+        if path.name not in {each.name for each in fresh}:
             path.unlink(missing_ok=True)
     for folder in objects.iterdir():
         if len(folder.name) == 2 and folder.is_dir():

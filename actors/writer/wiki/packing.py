@@ -39,6 +39,8 @@ NICE = 10
 STALE_S = 86_400.0
 """A half-written pack of this age belongs to nobody."""
 LOCK = "recalld.pack.lock"
+HALF = "pack_git2_*"
+"""What libgit2 calls a pack that it has not finished."""
 
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _REST = re.compile(r"[0-9a-f]{38}")
@@ -133,7 +135,7 @@ def pack(git: Path) -> int:
         packer.write()
         # All of them: the same objects make the same pack, which an earlier attempt may have left unsynced.
         for path in (objects / "pack").glob("pack-*"):
-            _sync(path)
+            sync(path)
         sync_folder(objects / "pack")
         # What counts is what can be read from packs alone.
         packed = pygit2.Odb()
@@ -156,13 +158,14 @@ def _loose(objects: Path) -> Iterator[tuple[str, Path]]:
 
 def _remove_stale(folder: Path) -> None:
     """Half a pack, of a process like this one that was killed."""
-    for path in folder.glob("pack_git2_*"):
+    for path in folder.glob(HALF):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > STALE_S:
                 path.unlink()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have the bytes of a file that is written on the disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

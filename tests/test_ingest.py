@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from recalld.actors.writer import finisher as finisher_module
 from recalld.actors.writer import ingest as ingest_module
+from recalld.actors.writer import spool as spool_module
 from recalld.actors.writer.records import captured
 from recalld.memory.capture import events, ledger
 from recalld.protocol.config import Capture
@@ -335,6 +337,43 @@ async def test_a_line_that_cannot_be_read_is_one_dead_letter(
         assert imported == messages.Imported(stored=0, duplicates=0, refused=1)
 
 
+async def test_what_cannot_be_done_in_the_spool_holds_up_nothing_else(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Neither an unfinished file that cannot get its name, nor one that is larger than any event, nor a folder that cannot be
+    listed ends the writer; what can be taken in is.
+    """
+    monkeypatch.setattr(spool_module, "SETTLE_S", -1.0)
+    monkeypatch.setattr(spool_module, "MAX_FILE_BYTES", 4096)
+    async with running(short_tmp) as rig:
+        line = json.dumps(prompt("s1", rig.checkout(), "Fix the gear"))
+        spool = rig.paths.spool
+        (spool / "1-1-1.json").mkdir(parents=True)
+        (spool / "1-1-1.json.tmp").write_text(line)
+        (spool / "2-1-1.json.tmp").write_text(line)
+        (spool / "3-1-1.json.tmp").write_text(line + " " * 4096)
+        for _ in range(2):
+            await rig.ingest.spool.drain()
+        await rig.ingest.settle()
+        assert rig.rows("SELECT session FROM events") == [("s1",)]
+        assert sorted(path.name for path in spool.iterdir()) == ["1-1-1.json", "1-1-1.json.tmp", "dead"]
+        assert (spool / "dead" / "3-1-1.json").exists()
+        scan = os.scandir
+
+        def refuse(path: Any) -> Any:
+            if Path(path) == spool:
+                raise PermissionError(13, "Permission denied", str(path))
+            return scan(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", refuse)
+            assert await rig.ingest.spool.drain() == 0
+            assert "Permission denied" in rig.ingest.facts()["spool"]
+        await rig.ingest.spool.drain()
+        assert "spool" not in rig.ingest.facts()
+
+
 async def test_imported_events_are_counted(short_tmp: Path) -> None:
     """A second import of the same lines stores nothing."""
     async with running(short_tmp) as rig:
@@ -348,7 +387,10 @@ async def test_imported_events_are_counted(short_tmp: Path) -> None:
 
 
 async def test_a_purged_session_is_nowhere(short_tmp: Path) -> None:
-    """Not in journal, database, wiki or git objects; the neighbour stays; a rebuild does not bring it back."""
+    """
+    Not in journal, database, wiki, git objects or what was left half written; the neighbour stays; a rebuild does not bring
+    it back.
+    """
     word = "xylophonist"
     async with running(short_tmp) as rig:
         root = rig.checkout()
@@ -358,6 +400,11 @@ async def test_a_purged_session_is_nowhere(short_tmp: Path) -> None:
             prompt("session-b", root, "Fix the axle", FIRST_MS + 5000), ended("session-b", root, FIRST_MS + 6000),
         )  # fmt: skip
         await rig.ingest.settle()
+        rig.paths.spool.mkdir(exist_ok=True)
+        unfinished = rig.paths.spool / "1-1-1.json.tmp"
+        unfinished.write_text(json.dumps(prompt("session-a", root, f"Fix the {word} gear")))
+        # Of a process that was killed while it packed.
+        (rig.paths.wiki / ".git" / "objects" / "pack" / "pack_git2_a1b2c3").write_bytes(word.encode())
         report = (await rig.ingest.desk.purge(PurgeSession(session="session-a"))).report
         assert report["journal"].startswith("5 ") or report["journal"].startswith("4 ")
         await rig.ingest.settle()

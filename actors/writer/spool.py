@@ -64,7 +64,12 @@ class Spool:
         """Deliver what lies there now; how many were delivered. A second caller waits for the first."""
         async with self._draining:
             delivered = 0
-            names, self.dead_letters = await asyncio.to_thread(self._look)
+            try:
+                names, self.dead_letters = await asyncio.to_thread(self._look)
+            except OSError as error:
+                self.problem = f"the spool cannot be looked through: {error}"
+                log.warning(self.problem)
+                return 0
             self.waiting = len(names)
             for start in range(0, len(names), BATCH):
                 try:
@@ -135,12 +140,16 @@ class Spool:
             if now - seen <= SETTLE_S or path.is_symlink():
                 continue
             try:
-                if is_whole(path.read_bytes()):
+                # One that is too large is set aside under its name.
+                if path.stat().st_size > MAX_FILE_BYTES or is_whole(path.read_bytes()):
                     path.rename(path.with_suffix(""))
                 else:
                     path.unlink()
             except FileNotFoundError:  # the client was merely slow
                 continue
+            except OSError as error:
+                log.warning("an unfinished file in the spool stays: %s", error)
+                self._unfinished[name] = now  # tried again after another SETTLE_S; the others are not held up
 
     def _read(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
         found = []
@@ -168,14 +177,14 @@ class Spool:
         log.error("a spooled event cannot be taken in: %s; see %s", why, self.dead / name)
 
     async def purge(self, session: str) -> int:
-        """Remove files that mention ``session``, dead letters included; how many there were."""
+        """Remove files that mention ``session``, dead letters and unfinished ones included; how many there were."""
         async with self._draining:
             return await asyncio.to_thread(self._purge, session.encode())
 
     def _purge(self, session: bytes) -> int:
         count = 0
         for folder in (self.folder, self.dead):
-            for path in folder.glob("*.json") if folder.is_dir() else ():
+            for path in (*folder.glob("*.json"), *folder.glob("*.json.tmp")) if folder.is_dir() else ():
                 try:
                     found = session in path.read_bytes()
                 except OSError:

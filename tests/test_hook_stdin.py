@@ -189,6 +189,16 @@ def test_closed_early(stand: Stand, raw: bytes) -> None:
         assert wire["payload"] in (raw.decode(errors="replace") if raw in (b"[1]", b'"text"') else "")
 
 
+def test_nested_without_end(stand: Stand) -> None:
+    """What no parser follows to its bottom is a dead letter, not a client that goes without a word."""
+    pipe = Pipe(stand)
+    pipe.write(b'{"tool_response":' + b"[" * 200_000 + b"]" * 200_000 + b"}")
+    pipe.close()
+    pipe.end()
+    ((_, reason),) = dead(stand)
+    assert "not a JSON object" in reason
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_five_megabytes(stand: Stand, closed: bool) -> None:
     """A large payload, many times what a pipe holds, arrives whole, also where stdin is left open."""

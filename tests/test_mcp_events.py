@@ -107,6 +107,8 @@ def test_types_are_the_hosts() -> None:
     assert payload == {name: value for name, value in CODEX.items() if name not in ("host", "event")}
     assert payload_of(CODEX, "thread of a subagent")["agent_id"] == "thread of a subagent"
     assert payload_of({"event": "X", "tool_input": "{ not JSON"}, "")["tool_input"] == "{ not JSON"
+    odd = {"tool_response": "[" * 200_000, "duration_ms": "9" * 5000}
+    assert payload_of({"host": "claude", "event": "X", **odd}, "") == {**odd, "hook_event_name": "X"}
 
 
 @pytest.mark.parametrize("reply", [b'{"error":"overloaded","retry_after_ms":250}\n', b"", None, "gone", "stopped"])

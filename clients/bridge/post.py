@@ -34,6 +34,8 @@ ACK_S = 0.15
 MAX_ERRANDS = 64
 MAX_BYTES = 32 * 1024 * 1024
 """Lines under way together; more go to the spool."""
+MAX_DIGITS = 16
+"""Of a time in milliseconds."""
 OWN = ("host", "event")
 """Arguments that are ours; all others are the payload's fields under their own names."""
 
@@ -185,12 +187,12 @@ def payload_of(arguments: Json, thread: str) -> Json:
 def _typed(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    if name.endswith("_ms") and value.isdecimal():
+    if name.endswith("_ms") and value.isdecimal() and len(value) < MAX_DIGITS:
         return int(value)
     if name in ("tool_input", "tool_response") and value[0] in "{[":
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # a text that begins like that
     return value
 

@@ -107,7 +107,7 @@ class Hook:
         text = handed.data.decode("utf-8", "replace")
         try:
             payload = plainjson.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             payload = None
         if not isinstance(payload, dict):
             self._bury(text, handed, torn=payload is None)
@@ -300,7 +300,7 @@ def is_whole(data: bytes) -> bool:
         return False
     try:
         return isinstance(plainjson.loads(data.decode("utf-8", "replace")), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

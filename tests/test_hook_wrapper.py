@@ -72,7 +72,7 @@ def by_script(line: bytes) -> bool:
 def test_quick_way(stand: Script) -> None:
     """A plain event reaches the daemon as it is, quotes and dollars and all, without the interpreter."""
     heard = stand.listen("events", b'{"ok":true,"seq":1}\n')
-    assert stand.tell(event(stand)) == b""
+    assert stand.tell(event(stand), late="cursor", payload="x", answer='{"ok":true}') == b""
     assert by_script(heard.lines[0])
     assert json.loads(heard.lines[0])["payload"] == event(stand)
     assert stand.spooled() == []

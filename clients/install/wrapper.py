@@ -20,6 +20,7 @@ HANDOVER_S = 1.5
 _TEMPLATE = """\
 #!/bin/sh
 # recalld-hook HOST [EVENT]: written by `recalld install`, removed by `recalld uninstall`.
+late=
 payload=$(timeout __HANDOVER__ cat) || late=--late
 client() { printf '%s' "$payload" | __CLIENT__ $late "$@"; exit 0; }
 [ -z "$late" ] || client "$@"

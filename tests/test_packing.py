@@ -149,3 +149,28 @@ async def test_purging_what_is_packed_already_keeps_it(tmp_path: Path) -> None:
     await wiki.aclose()
     assert wiki.note == ""
     assert whole(root).endswith(before)
+
+
+async def test_purging_while_a_page_waits_for_its_commit(tmp_path: Path) -> None:
+    """The person looks at an old version, so that nothing is committed: neither what waits nor where they stand is lost."""
+    root = tmp_path / "wiki"
+    wiki = Wiki(root)
+    await wiki.start()
+    await filled(wiki, range(5))
+    git(root, "checkout", "-q", "--detach", "HEAD")
+    git(root, "commit", "-q", "--allow-empty", "-m", "a thought")
+    await wiki.write("p/notes/late.md", b"Late.\n", "write late")
+    await wiki.write("p/notes/later.md", b"Ours.\n", "write later")
+    await wiki.purge({"p/notes/n4.md"}, "no session")
+    assert git(root, "log", "-1", "--format=%s").strip() == "a thought"
+    assert "n4" not in git(root, "log", "--all", "--stat", "HEAD")
+    (root / "p/notes/later.md").write_text("Mine.\n")
+    git(root, "checkout", "-q", "main")
+    await wiki.flush()
+    await wiki.sweep()
+    await wiki.aclose()
+    assert wiki.note == ""
+    assert whole(root).count("n1.md") == 1
+    assert git(root, "log", "-1", "--format=%an", "--", "p/notes/late.md").strip() == "recalld"
+    assert git(root, "show", "main:p/notes/later.md") == "Mine.\n"
+    assert git(root, "status", "--porcelain") == ""

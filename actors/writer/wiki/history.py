@@ -6,6 +6,7 @@ import contextlib
 import logging
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,24 @@ def recall_seen(root: Path) -> Seen:
         return msgspec.msgpack.decode((root / ".git" / "recalld.seen").read_bytes(), type=Seen)
     except (OSError, msgspec.MsgspecError):
         return {}
+
+
+def stored(repository: Repository, wanted: Mapping[str, str]) -> set[str]:
+    """
+    The paths of ``wanted`` (path -> blob id, '' = removed) that can be committed. A purge takes the blobs that no commit has
+    yet: they are stored again, except where a person has changed the page since.
+    """
+    kept = set()
+    for path, blob in wanted.items():
+        if blob and not repository.has(blob):
+            try:
+                data = files.read(repository.root, path)
+            except (OSError, files.BadPath):
+                continue
+            if data is None or repository.store(data) != blob:
+                continue
+        kept.add(path)
+    return kept
 
 
 def purge(repository: Repository, paths: set[str], session: str) -> str:
@@ -105,6 +124,8 @@ class _Rewriter:
             if new != tip.id:
                 reference.set_target(new)
                 moved += 1
+        if self.repo.head_is_detached:
+            self.repo.set_head(self._rewrite(self.repo.head.peel(pygit2.Commit)))
         return moved
 
     def _rewrite(self, tip: pygit2.Commit) -> pygit2.Oid:
@@ -168,8 +189,9 @@ def _forget_old_objects(repository: Repository) -> None:
     place.mkdir()
     packer = pygit2.PackBuilder(repo)
     seen: set[str] = set()
-    for name in repo.references:
-        target = repo[repo.references[name].resolve().target]
+    heads = [repo.head.target] if repo.head_is_detached else []
+    for tip in (*heads, *(repo.references[name].resolve().target for name in repo.references)):
+        target = repo[tip]
         while isinstance(target, pygit2.Tag):
             packer.add(target.id)
             target = repo[target.target]

@@ -169,6 +169,10 @@ class Repository:
         with self.lock:
             return str(self.repo.create_blob(data))
 
+    def has(self, blob: str) -> bool:
+        """Whether the object store has an object of this id."""
+        return pygit2.Oid(hex=blob) in self.repo
+
     def commit(self, changes: Mapping[str, str], message: str, *, theirs: bool = False) -> str:
         """
         Commit ``changes`` (path -> blob id, '' = removed) on top of whatever the tip is; '' when nothing differs.

@@ -323,7 +323,8 @@ class Wiki:
             self._take_foreign(repo)
             with self._wake:
                 batch = dict(self._pending)
-            self._commit(repo, batch, theirs=False)
+            kept = history.stored(repo, {path: change.blob for path, change in batch.items()})
+            self._commit(repo, {path: change for path, change in batch.items() if path in kept}, theirs=False)
         with self._wake:
             for path, change in batch.items():
                 if self._pending.get(path) is change:

@@ -171,6 +171,16 @@ async def test_old_versions_outlive_a_wrong_clock(short_tmp: Path, jump: Jump) -
         assert stand.writer.rules.keep_days == stand.writer.env.config.history.keep_days
 
 
+async def test_old_versions_of_pages_do_too(short_tmp: Path, jump: Jump) -> None:
+    """The wiki's pages come into the index by another way than the notes of watched folders."""
+    async with running(short_tmp) as rig:
+        write = rig.ingest.handlers[WritePage]
+        place = Place(cwd=str(rig.checkout()))
+        for text, jump.wall_s in (("first", 0), ("second", 0), ("third", TEN_YEARS_S + 30 * DAY_S)):
+            await write(WritePage(path="gear", body=text, place=place))
+        assert len(rig.rows("SELECT id FROM notes WHERE valid_to IS NOT NULL")) == 2
+
+
 async def test_a_jump_is_no_death_of_the_embedder(short_tmp: Path, jump: Jump) -> None:
     """What it is working on is not given out again, nor counted as tried: three jumps would set it aside."""
     async with writer_at(short_tmp) as stand:

@@ -64,8 +64,6 @@ log = logging.getLogger("recalld.writer")
 
 CLOSE_STEP = 200
 """Notes of a removed vault that are forgotten per transaction."""
-KEEP_ALL_DAYS = 36_500
-"""Versions are kept for this long while the clock is not believed."""
 COUNT_S = 1.0
 COUNT_SHARE = 0.05
 """Counting for status takes at most this share of the database thread."""
@@ -111,9 +109,7 @@ class Writer:
 
     @property
     def rules(self) -> Rules:
-        config = self.env.config
-        keep_days = config.history.keep_days if self.clock.is_believed else KEEP_ALL_DAYS
-        return Rules(config.history.keep_versions, keep_days, config.embedder.model != "none")
+        return self.clock.rules(self.env.config)
 
     async def run(self, ready: Callable[[], None]) -> None:
         if problem := version_problem():

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...memory.notes.parse import parse
-from ...protocol.config import Config
 from ...protocol.envelope import Conflict, ProtocolError
 from ...protocol.messages.common import FileStat
 from ...protocol.messages.index import DropNotes, Indexed, NoteImage, OpenVault, UpsertNotes, Vault
@@ -27,9 +26,9 @@ WIKI_VAULT = "wiki"
 class PageIndex:
     """Indexes pages of the wiki by their path below its root. Failing to is no error: the watcher's sweep does it later."""
 
-    def __init__(self, db: Database, root: Path, config: Callable[[], Config]) -> None:
+    def __init__(self, db: Database, root: Path, rules: Callable[[], Rules]) -> None:
         self._db = db
-        self._config = config
+        self._rules = rules
         self._vault_id = 0
         self.root = os.path.realpath(root)
         self.indexed: Callable[[Indexed], None] = lambda indexed: None
@@ -74,7 +73,3 @@ class PageIndex:
                 return
             if attempt == 2:
                 log.warning("a page is written but not indexed yet: the wiki's vault does not stay open")
-
-    def _rules(self) -> Rules:
-        config = self._config()
-        return Rules(config.history.keep_versions, config.history.keep_days, config.embedder.model != "none")

@@ -7,9 +7,14 @@ import time
 
 from ...memory.capture import clock
 from ...memory.capture.clock import Clock
+from ...protocol.config import Config
+from .records.common import Rules
 
 # The one that goes on while the machine sleeps: a lid that was closed is no jump of the wall clock.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+KEEP_ALL_DAYS = 36_500
+"""Versions are kept for this long while the clock is not believed."""
 
 log = logging.getLogger("recalld.writer")
 
@@ -33,6 +38,11 @@ class WallClock:
     def is_believed(self) -> bool:
         self._set(clock.look(self._clock, _wall_ms(), elapsed_ms()))
         return clock.is_believed(self._clock)
+
+    def rules(self, config: Config) -> Rules:
+        """What records obey now under ``config``."""
+        keep_days = config.history.keep_days if self.is_believed else KEEP_ALL_DAYS
+        return Rules(config.history.keep_versions, keep_days, config.embedder.model != "none")
 
     def _set(self, now: Clock) -> None:
         before, self._clock = clock.is_believed(self._clock), now

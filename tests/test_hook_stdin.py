@@ -171,6 +171,21 @@ def test_half_of_it_comes(stand: Stand) -> None:
     assert SECRET[:12] not in json.dumps(wire)
 
 
+def test_half_of_it_comes_escaped(stand: Stand) -> None:
+    """Some encoders escape more than they need to: what is redacted in plain is redacted there too."""
+    pipe = Pipe(stand)
+    pipe.write(
+        rb'{"a": "\u003cprivate\u003e the diary \u003c/private\u003e", "b": "https:\/\/joe:hunter22@host.x\/y",'
+        rb' "c": "DB_PASSWORD\u003dhunter33", "d": "say \u0022hi\u0022\u005c", "e": "' + b"x" * 5000
+    )  # fmt: skip
+    pipe.close()
+    pipe.end()
+    ((wire, _),) = dead(stand)
+    for secret in ("diary", "hunter22", "hunter33"):
+        assert secret not in wire["payload"]
+    assert r"say \u0022hi\u0022\u005c" in wire["payload"]
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"  \n", b"{", b"[1]", b"\xff\xfe", b'{"a":1} {"b":2}', b'"text"', b'{"prompt": "hal']
 )

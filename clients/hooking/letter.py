@@ -90,7 +90,7 @@ def bury(
     if door.decide({})[0] == "drop":
         return
     wire = {"recalld": 1, "host": host, "event": event, "sent_ms": sent_ms, "cwd": where}
-    wire["payload"] = text if door.policy is None and door.mode == "all" else ""
+    wire["payload"] = unescaped(text) if door.policy is None and door.mode == "all" else ""
     os.makedirs(f"{data}/spool", mode=0o700, exist_ok=True)
     folder, max_mb = f"{data}/spool/dead", room(door.capture)
     path = spooling.spool(
@@ -99,6 +99,20 @@ def bury(
     if path:
         with open(f"{path}.reason", "x", encoding="utf-8") as file:
             file.write(why + "\n")
+
+
+def unescaped(text: str) -> str:
+    """
+    JSON that nobody could parse, with the printable ASCII in it that its encoder wrote as escapes: what a secret is known by may
+    be among it. Quotes and backslashes stay as they are.
+    """
+    import re
+
+    def plain(found: re.Match[str]) -> str:
+        char = chr(int(found[1], 16)) if found[1] else "/"
+        return found[0] if char in '"\\' else char
+
+    return re.sub(r"\\(?:u00([2-7][0-9a-fA-F])|/)", plain, text)
 
 
 def room(capture: Mapping[str, Any]) -> int:

@@ -337,6 +337,27 @@ async def test_a_line_that_cannot_be_read_is_one_dead_letter(
         assert imported == messages.Imported(stored=0, duplicates=0, refused=1)
 
 
+async def test_half_an_emoji_is_no_reason_to_lose_an_event(short_tmp: Path) -> None:
+    """JavaScript cuts texts within a pair of surrogates and writes the half as an escape, which is no character."""
+    async with running(short_tmp) as rig:
+        root = rig.checkout()
+        texts = {
+            "cut \ud83d": "cut \ufffd",
+            "\udc40 \ud83d\ud83d\udc40": "\ufffd \ufffd\U0001f440",
+            "\\ud83d \ud83d": "\\ud83d \ufffd",
+        }
+        halves = [json.dumps(prompt(f"s{number}", root, text)).encode() for number, text in enumerate(texts)]
+        [answer] = await rig.send(halves[0] + b"\n")
+        assert answer["ok"]
+        rig.paths.spool.mkdir(exist_ok=True)
+        for number, line in enumerate(halves[1:]):
+            (rig.paths.spool / f"{number}-1-1.json").write_bytes(line)
+        await rig.ingest.spool.drain()
+        await rig.ingest.settle()
+        stored = [ledger.decode(record).event.text for _, record in rig.ingest.journal.read()]
+        assert stored == list(texts.values())
+
+
 async def test_what_cannot_be_done_in_the_spool_holds_up_nothing_else(
     short_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

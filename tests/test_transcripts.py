@@ -70,6 +70,19 @@ def test_garbage_is_passed_over() -> None:
     )
 
 
+def test_half_an_emoji_costs_no_line() -> None:
+    """JavaScript cuts texts within a pair of surrogates, and writes the half as an escape, which is no character."""
+    line = {
+        "type": "user",
+        "sessionId": "s",
+        "cwd": "/w",
+        "uuid": "u",
+        "message": {"role": "user", "content": "cut \ud83d"},
+    }
+    found = list(transcripts.lines_of("claude", [json.dumps(line).encode()], over=False))
+    assert found[-1]["payload"]["prompt"] == "cut \ufffd"
+
+
 def test_prompts_and_calls_have_the_ids_of_the_live_capture() -> None:
     """Captured by hooks and imported later: one event, not two."""
     for format, transcript, hooks in (

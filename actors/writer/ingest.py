@@ -19,8 +19,8 @@ import anyio
 import msgspec
 
 from ...memory import redact
-from ...memory.capture import events, ledger
-from ...memory.capture.events import Dropped, Event, Intake, Wire
+from ...memory.capture import events, ledger, lines
+from ...memory.capture.events import Dropped, Event, Intake
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
 from ...protocol.messages import capture as asks
@@ -62,7 +62,6 @@ RECENT = 10
 
 Handler = Callable[[Any], Awaitable[Message]]
 
-_wire = msgspec.json.Decoder(Wire).decode
 OVERLOADED = b'{"error":"overloaded","retry_after_ms":%d}\n' % RETRY_AFTER_MS
 DUPLICATE = b'{"ok":true,"duplicate":true}\n'
 
@@ -267,7 +266,7 @@ class Ingest:
     def _event_of(self, line: bytes) -> ledger.Happened | Dropped:
         """What a line tells. Raises Undeliverable."""
         try:
-            event = events.accept(_wire(line), now_ms(), self.intake)
+            event = events.accept(lines.read(line), now_ms(), self.intake)
             return event if isinstance(event, Dropped) else self.places.settle(event)
         except Exception as error:
             raise Undeliverable(problem_with(error)) from None

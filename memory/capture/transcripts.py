@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from . import lines
+
 Format = Literal["claude", "codex"]
 
 EDGE_CHARS = 200_000
@@ -29,7 +31,7 @@ def lines_of(format: Format, transcript: Iterable[bytes], *, over: bool) -> Iter
     reader: _Reader = _Claude() if format == "claude" else _Codex()
     for line in transcript:
         try:
-            item = _decode(line)
+            item = lines.decoded(line, _decode)
         except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(item, dict):

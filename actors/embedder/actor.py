@@ -67,6 +67,7 @@ class Embedder:
                 group.start_soon(self._server.run)
                 group.start_soon(self._desk.run)
                 group.start_soon(self._bulk.run)
+                group.start_soon(self._desk.quicken, self._may_quicken)
                 group.start_soon(self._desk.rerank_with, settings.reranker)
                 ready()
         finally:
@@ -78,6 +79,7 @@ class Embedder:
             raise Invalid(f"at most {MAX_TEXTS} texts, not {len(message.texts)}")
         embedding = await self._desk.answering()
         found = await self._queries.run(embedding.embed, message.texts, query=True)
+        self._desk.questioned()
         for row, error in found.errors.items():
             raise Invalid(f"text {row} cannot be embedded: {error}")
         return Embeddings(
@@ -108,6 +110,10 @@ class Embedder:
 
     async def _describe(self, message: DescribeModel) -> ModelInfo:
         return self._desk.describe()
+
+    def _may_quicken(self) -> bool:
+        """There is a second core, and nothing is being indexed."""
+        return usable_cores() > 1 and self._bulk.is_idle()
 
     def vitals(self) -> Vitals:
         desk, bulk = self._desk, self._bulk

@@ -44,6 +44,8 @@ log = logging.getLogger("recalld.embedder")
 CLAIM_S = 1.5
 """Seconds of work in one claim: long enough to hide the writer's round trip, short enough that vectors appear steadily."""
 CLAIM_MIN, CLAIM_MAX, CLAIM_FIRST = 4, 64, 8
+IDLE_S = 2.0
+"""Without work for longer than between two claims: nothing is being indexed."""
 LEASE_MS = 60_000
 WAIT_MS = 10_000
 CLAIM_BUDGET_MS = WAIT_MS + 5_000
@@ -92,6 +94,7 @@ class Bulk:
         self.vectors_total = 0
         self.failed_total = 0
         self.busy_since: float | None = None
+        self._worked = -IDLE_S
 
     async def run(self) -> None:
         """Index with the model that answers; begin again whenever another one does."""
@@ -116,6 +119,10 @@ class Bulk:
             self._resumed = anyio.Event()
         elif not paused:
             self._resumed.set()
+
+    def is_idle(self) -> bool:
+        """Nothing is being indexed, and was not in the last IDLE_S."""
+        return self.busy_since is None and time.monotonic() - self._worked > IDLE_S
 
     def chunks_per_s(self) -> float:
         return self._rate.per_s(time.monotonic())
@@ -195,7 +202,7 @@ class Bulk:
                 self._waiting -= 1
                 self.busy_since = started = time.monotonic()
                 stored, failed = await self._lane.run(self._embed, embedding, work.chunks)
-                self.busy_since = None
+                self.busy_since, self._worked = None, time.monotonic()
                 self._pace(len(work.chunks), started)
                 await self._storing.acquire()
                 storing.start_soon(self._store, work.model_id, stored, failed)

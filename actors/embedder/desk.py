@@ -48,6 +48,11 @@ def load_by_name(name: str, folder: Path, batch: int) -> Embedding | None:
     return found
 
 
+def _quicken(embedding: Embedding) -> None:
+    embedding.quicken()
+    heap.trim()
+
+
 def _reranker(folder: str) -> CrossEncoder:
     return CrossEncoder(Path(folder).expanduser())
 
@@ -65,6 +70,7 @@ class Desk:
         self._wanted: str | None = None
         self._asked = anyio.Event()
         self._settled = anyio.Event()
+        self._questioned = anyio.Event()
         self.embedding: Embedding | None = None
         self.identity = ""
         """SHA-256 of the model that answers, '' for none."""
@@ -122,6 +128,29 @@ class Desk:
         self.changed.set()
         self.changed = anyio.Event()
         log.info("model %s answers", self.name)
+
+    def questioned(self) -> None:
+        """A question was embedded: see ``quicken``."""
+        self._questioned.set()
+
+    async def quicken(self, idle: Callable[[], bool]) -> None:
+        """
+        Until cancelled: once a question came while ``idle`` says so, exchange the model's session for a quick one.
+
+        A first load is done on one thread for each call: those that a session has for itself do not step aside for questions.
+        """
+        tried: Embedding | None = None
+        while True:
+            await self._questioned.wait()
+            self._questioned = anyio.Event()
+            embedding = self.embedding
+            if embedding is None or embedding is tried or not idle():
+                continue
+            tried = embedding
+            try:
+                await anyio.to_thread.run_sync(partial(_quicken, embedding), abandon_on_cancel=True)
+            except Exception as error:  # of the runtime, whatever it is: questions are answered as before
+                log.warning("the model stays on one thread: %s", error)
 
     async def settled(self) -> None:
         """Return when nothing is being loaded."""

@@ -17,10 +17,11 @@ from .quantised import BLOCK_ROWS, Floats, Ints, Quantised, floats, ranges
 from .similar import Fetch, Similarities
 from .streams.vectors import SentenceRow
 
-SENTENCE_ROWS = 60_000
-"""Sentences held: 23 MB at 384 dimensions. What does not fit is read for the FETCHED best notes of a question."""
-SENTENCES_WORTH = 120_000
-"""Where there are more, those that fit would spare a question little of its reading: none are held."""
+SENTENCE_ROWS = 120_000
+"""
+Sentences held: 46 MB at 384 dimensions, those of about 10,000 passages. Where there are more, none are: those that fit would
+spare a question little of its reading, which is for the FETCHED best notes of it.
+"""
 JUDGED = 256
 """Passages whose sentences were counted before it is said how many all of them have."""
 
@@ -134,7 +135,7 @@ class Matrix:
                 self.first[slot] = firsts.get(key, 0)
                 self.many[slot] = width
         self._counted += len(widths)
-        if self._counted >= JUDGED and at / self._counted * self.layout.live_slots > SENTENCES_WORTH:
+        if self._counted >= JUDGED and at / self._counted * self.layout.live_slots > SENTENCE_ROWS:
             self.full = True
 
     def knows(self, key: bytes) -> bool:

@@ -45,15 +45,22 @@ def unpack(body: bytes) -> Envelope:
         raise BadFrame(f"not an envelope: {error}") from None
 
 
-async def read_body(reader: asyncio.StreamReader, cap: int = MAX_FRAME_BYTES) -> bytes | None:
-    """The next frame's bytes, None at a clean end. Raises BadFrame for a wrong or torn frame; OSError passes."""
+async def read_length(reader: asyncio.StreamReader, cap: int = MAX_FRAME_BYTES) -> int | None:
+    """The length of the next frame's body, None at a clean end. Raises BadFrame for a wrong or torn header; OSError passes."""
     try:
         header = await reader.readexactly(HEADER_BYTES)
     except EOFError as error:  # asyncio.IncompleteReadError, of which clients without asyncio know nothing
         if getattr(error, "partial", b""):
             raise BadFrame("the connection ended inside a frame's header") from None
         return None
-    length = body_length(header, cap)
+    return body_length(header, cap)
+
+
+async def read_body(reader: asyncio.StreamReader, cap: int = MAX_FRAME_BYTES) -> bytes | None:
+    """The next frame's bytes, None at a clean end. Raises BadFrame for a wrong or torn frame; OSError passes."""
+    length = await read_length(reader, cap)
+    if length is None:
+        return None
     try:
         return await reader.readexactly(length)
     except EOFError:

@@ -32,7 +32,7 @@ from .envelope import (
     Reply,
     encode,
 )
-from .framing import HEADER_BYTES, body_length, pack, read_envelope, unpack
+from .framing import pack, read_envelope, read_length, unpack
 from .messages.common import Message
 from .messages.control import QueueStat
 from .room import SMALL_BYTES, Room
@@ -154,13 +154,9 @@ class Server:
 
     async def _take(self, reader: asyncio.StreamReader) -> tuple[bytes, int] | None:
         """The next frame's bytes and how many of the room they hold; None at a clean end. Raises BadFrame; OSError passes."""
-        try:
-            header = await reader.readexactly(HEADER_BYTES)
-        except asyncio.IncompleteReadError as error:
-            if error.partial:
-                raise BadFrame("the connection ended inside a frame's header") from None
+        length = await read_length(reader)
+        if length is None:
             return None
-        length = body_length(header)
         try:
             # The beginning first: who announces much and sends nothing takes no room from others.
             body = await reader.readexactly(min(length, SMALL_BYTES))

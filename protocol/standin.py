@@ -15,8 +15,6 @@ from .lines import LineReader, LineWriter, read_line, serve_lines
 from .messages.common import Ok
 from .server import Server
 
-LINE_BYTES = 16 * 1024 * 1024
-
 
 async def stand_in(listener: socket.socket, name: str, why: str, retry_after_ms: int) -> None:
     """
@@ -26,7 +24,7 @@ async def stand_in(listener: socket.socket, name: str, why: str, retry_after_ms:
     """
     if name in ("events", "mcp"):
         refusal = json.dumps({"error": "unavailable", "retry_after_ms": retry_after_ms}).encode() + b"\n"
-        await serve_lines(listener, functools.partial(_refuse_line, refusal), max_line_bytes=LINE_BYTES)
+        await serve_lines(listener, functools.partial(_refuse_line, refusal))
         return
 
     async def refuse(_: Any) -> Ok:

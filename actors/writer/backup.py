@@ -28,7 +28,7 @@ from ...protocol.runtime import Paths
 from ...protocol.version import VERSION
 from ..sqlite import sqlite3
 from . import schema
-from .disk import FORBIDDEN, FULL, sync_folder
+from .disk import FORBIDDEN, FULL, sync
 
 MANIFEST = "recalld-backup.json"
 FORMAT = 1
@@ -88,7 +88,7 @@ def _write(paths: Paths, target: Path, with_index: bool, given_up: threading.Eve
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-        sync_folder(target.parent)
+        sync(target.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

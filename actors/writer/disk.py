@@ -29,12 +29,12 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names in ``folder`` durable. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -56,7 +56,7 @@ def make_folder(folder: Path) -> None:
             if not each.is_dir():
                 raise
         else:
-            sync_folder(each.parent)
+            sync(each.parent)
 
 
 def in_words(error: OSError) -> str:

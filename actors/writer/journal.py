@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from ...protocol.envelope import Invalid, Overloaded, Unavailable
 from ...protocol.messages.control import QueueStat
-from .disk import in_words, make_folder, replace_file, sync_folder
+from .disk import in_words, make_folder, replace_file, sync
 from .journal_lines import decode_line, encode_line, measure
 
 log = logging.getLogger("recalld.writer.journal")
@@ -303,7 +303,7 @@ class Journal:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._number += 1
         self._size = 0
-        sync_folder(self.folder)
+        sync(self.folder)
 
     def _scan(self) -> None:
         """Find the end of the journal and mend the tail of its last file."""

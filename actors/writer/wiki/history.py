@@ -13,7 +13,7 @@ import msgspec
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
-from ..disk import sync_folder
+from ..disk import sync
 from . import files, packing
 from .repository import Repository
 
@@ -207,9 +207,9 @@ def _forget_old_objects(repository: Repository) -> None:
     # Made elsewhere to know its name: the same objects make the same pack, and one of the old ones may be just that.
     fresh = sorted(place.iterdir(), reverse=True)  # the pack before its index, which makes it count
     for path in fresh:
-        packing.sync(path)
+        sync(path)
         path.replace(objects / "pack" / path.name)
-    sync_folder(objects / "pack")
+    sync(objects / "pack")
     place.rmdir()
     for path in (*(objects / "pack").glob("pack-*"), *(objects / "pack").glob(packing.HALF)):
         if path.name not in {each.name for each in fresh}:

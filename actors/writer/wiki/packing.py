@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pygit2
 
-from ..disk import sync_folder
+from ..disk import sync
 from .repository import Repository
 
 log = logging.getLogger("recalld.writer")
@@ -136,7 +136,7 @@ def pack(git: Path) -> int:
         # All of them: the same objects make the same pack, which an earlier attempt may have left unsynced.
         for path in (objects / "pack").glob("pack-*"):
             sync(path)
-        sync_folder(objects / "pack")
+        sync(objects / "pack")
         # What counts is what can be read from packs alone.
         packed = pygit2.Odb()
         packed.add_backend(pygit2.OdbBackendPack(str(objects)), 1)
@@ -162,15 +162,6 @@ def _remove_stale(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > STALE_S:
                 path.unlink()
-
-
-def sync(path: Path) -> None:
-    """Have the bytes of a file that is written on the disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -139,18 +139,17 @@ class Desk:
 
         A first load is done on one thread for each call: those that a session has for itself do not step aside for questions.
         """
-        tried: Embedding | None = None
         while True:
             await self._questioned.wait()
             self._questioned = anyio.Event()
-            embedding = self.embedding
-            if embedding is None or embedding is tried or not idle():
+            changed, embedding = self.changed, self.embedding
+            if embedding is None or not idle():
                 continue
-            tried = embedding
             try:
                 await anyio.to_thread.run_sync(partial(_quicken, embedding), abandon_on_cancel=True)
             except Exception as error:  # of the runtime, whatever it is: questions are answered as before
                 log.warning("the model stays on one thread: %s", error)
+            await changed.wait()
 
     async def settled(self) -> None:
         """Return when nothing is being loaded."""

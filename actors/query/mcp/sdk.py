@@ -29,9 +29,7 @@ def import_server() -> ModuleType:
     try:
         with _less():
             return importlib.import_module(name)
-    except (
-        Exception
-    ) as error:  # whatever a later SDK does at its import: memory is saved where it can be, MCP is served
+    except Exception as error:  # whatever a later SDK does at its import: MCP is served, with more memory
         log.warning("the MCP SDK is imported whole: %s: %s", type(error).__name__, error)
     for module in [name, *(module for module in sys.modules if module.partition(".")[0] == "mcp")]:
         sys.modules.pop(module, None)

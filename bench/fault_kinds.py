@@ -38,6 +38,7 @@ class Run:
         self.files = files
         self.recoveries_ms: dict[str, list[float]] = {}
         self.slopes_mb_h: dict[str, float] = {}
+        self.medians_mb: dict[str, list[float]] = {}
         self.note = ""
         self.wrong: list[str] = []
         """What was found that must not be, in words."""
@@ -262,7 +263,7 @@ def soak(run: Run) -> None:
     for _ in run.until_end():
         slopes.sample()
         time.sleep(0.5)
-    run.slopes_mb_h = slopes.mb_per_h()
+    run.slopes_mb_h, run.medians_mb = slopes.mb_per_h(), slopes.medians_mb()
 
 
 def read_only_data(run: Run) -> None:

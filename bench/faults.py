@@ -6,8 +6,8 @@ The fault matrix: the real daemon under a steady load, while things are done to 
 The load: recall through 4 open MCP bridges, edits of notes, hook events through events.sock and through the real hook
 client. Each row counts recalls asked, answered, degraded and failed with their p99; acknowledged events that were lost or
 stored twice; edits not found after settling; how long an actor was away; and what was left over; the soak, how the
-memory of each process goes in MB an hour, over its second half. A fault that this machine cannot make (mounting, for one,
-needs root) is reported as skipped, with the reason.
+memory of each process goes in MB an hour over its second half, with the medians of twelfths of the whole. A fault that
+this machine cannot make (mounting, for one, needs root) is reported as skipped, with the reason.
 
 The wall clock jumps for the daemon and its clients alone (``clocks.py``); what the kernel writes, the times of the files
 that they make, keeps the machine's time. Files from the past and the future are a row of their own.
@@ -115,6 +115,7 @@ def measure(name: str, daemon: Daemon, seconds: float, files: int) -> dict[str, 
             "memory_mb": {n: round(after.memory_mb[n] - before.memory_mb.get(n, 0), 1) for n in after.memory_mb},
         },
         "slope_mb_per_h": run.slopes_mb_h,
+        "medians_mb": run.medians_mb,
         "memory_mb": after.memory_mb,
         "peak_mb": after.peak_mb,
         "wrong": run.wrong,

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ WORDS = ("harbour", "crane", "ledger", "signal", "archive", "turbine", "orchard"
 ANSWER_S = 15.0
 """A recall that takes longer has failed."""
 ROOM_BYTES = 1_000_000
+LATE_MAX_S = 1.0
+"""What was missed before that, while the daemon was away, is not made up for: it would be a burst, not a load."""
+PARTS = 12
 
 
 class Load:
@@ -67,11 +70,18 @@ class Load:
         for bridge in self._bridges:
             bridge.close()
 
-    def _pace(self, per_s: float) -> bool:
-        return not self._stop.wait(random.uniform(0.5, 1.5) / per_s)
+    def _turns(self, per_s: float) -> Iterator[None]:
+        """So many turns a second, unevenly, until it is stopped; one that comes late is made up for by the next."""
+        due = time.monotonic()
+        while True:
+            due += random.uniform(0.5, 1.5) / per_s
+            if self._stop.wait(max(0.0, due - time.monotonic())):
+                return
+            due = max(due, time.monotonic() - LATE_MAX_S)
+            yield
 
     def _recall(self, bridge: Bridge) -> None:
-        while self._pace(RECALLS_S / BRIDGES):
+        for _ in self._turns(RECALLS_S / BRIDGES):
             word = random.choice(WORDS)
             started = time.monotonic()
             try:
@@ -94,7 +104,7 @@ class Load:
                     self.degraded += bool(content.get("degraded"))
 
     def _edit(self) -> None:
-        while self._pace(EDITS_S):
+        for _ in self._turns(EDITS_S):
             token = f"edit{self.edited}x{random.randrange(10**9)}"
             path = f"edits/{self.edited % self._notes if self._notes else token}.md"
             with contextlib.suppress(OSError):
@@ -103,9 +113,7 @@ class Load:
                 self.edited += 1
 
     def _send(self) -> None:
-        number = 0
-        while self._pace(self._events_s):
-            number += 1
+        for number, _ in enumerate(self._turns(self._events_s), 1):
             token = f"direct{number}x{random.randrange(10**9)}"
             line = {
                 "recalld": 1,
@@ -120,9 +128,7 @@ class Load:
 
     def _hook(self) -> None:
         """The real client: what it cannot deliver it spools, so whatever it took must be there in the end."""
-        number = 0
-        while self._pace(HOOKS_S):
-            number += 1
+        for number, _ in enumerate(self._turns(HOOKS_S), 1):
             token = f"client{number}x{random.randrange(10**9)}"
             command = [sys.executable, "-I", "-S", str(hook.__file__), "claude", "UserPromptSubmit"]
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -189,6 +195,22 @@ class Slopes:
             if len(times) > 2:
                 found[name] = round(statistics.linear_regression(times, sizes).slope * 3600, 2)
         return found
+
+    def medians_mb(self) -> dict[str, list[float]]:
+        """The median of each twelfth of the time: whether what grows is still growing at the end."""
+        return {
+            name: [
+                round(
+                    statistics.median(
+                        size for _, size in samples[len(samples) * i // PARTS : len(samples) * (i + 1) // PARTS]
+                    ),
+                    1,
+                )
+                for i in range(PARTS)
+            ]
+            for name, samples in self._samples.items()
+            if len(samples) >= PARTS
+        }
 
 
 class Footprint:

@@ -288,6 +288,21 @@ def test_texts_that_no_note_holds_any_more_are_waste():
     assert matrix.wasteful()
 
 
+def test_texts_that_are_replaced_again_and_again_do_not_pile_up():
+    """A small vault of notes that an agent keeps rewriting: what is kept of old texts is bounded by what is live."""
+    table = ChunkTable()
+    matrix = Matrix(7, DIM, table)
+    most = 0
+    for chunk in range(1, 2001):
+        table.replace([1], [(chunk, 1, key(chunk))])
+        matrix.put([(key(chunk), raw(np.ones(DIM) / DIM**0.5))])
+        matrix.publish({1})
+        if matrix.wasteful():
+            break
+        most = chunk
+    assert most <= 600
+
+
 def test_ranges_are_joined():
     """``ranges`` lists the numbers of several ranges and where each begins."""
     rows, bounds = ranges(np.array([5, 0, 9]), np.array([7, 1, 12]))

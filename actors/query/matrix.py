@@ -25,6 +25,9 @@ spare a question little of its reading, which is for the FETCHED best notes of i
 JUDGED = 256
 """Passages whose sentences were counted before it is said how many all of them have."""
 
+SPARE_ROWS = 512
+"""Rows of replaced texts that are kept however few are live: about 1 MB with their sentences."""
+
 MEAN_ROWS = 4096
 """Passages, evenly spaced, of which the mean is taken: enough for two digits of it, about 2 ms."""
 MEAN_FEW = 20
@@ -176,7 +179,7 @@ class Matrix:
 
     def wasteful(self) -> bool:
         """Most rows belong to texts that no note holds any more: worth loading anew."""
-        return len(self.has) > 2 * self.layout.live_slots + 4096
+        return len(self.has) > 2 * self.layout.live_slots + SPARE_ROWS
 
     def mean(self, layout: Layout) -> Floats:
         """What the passages have in common: the mean of their vectors, nearer to zero where they are few."""

@@ -277,6 +277,13 @@ def _index(patient: Patient) -> Iterator[Finding]:
 
 def _spool(patient: Patient) -> Iterator[Finding]:
     waiting = [path for path in patient.paths.spool.glob("*.json") if path.is_file()]
+    held = [path.name for path in waiting if not os.access(path, os.R_OK)]
+    told = patient.status.actors["writer"].vitals.facts.get("spool_held", "") if patient.status else ""
+    if held or told:
+        text, _, do = told.partition("; ")
+        text = text or f"{', '.join(sorted(held)[:SHOWN])} in {patient.paths.spool} cannot be read"
+        do = do or "chown it to yourself and chmod u+rw, or delete it; the others are taken in"
+        yield Finding(level="warn", name="spool", text=text, do=do)
     if waiting:
         oldest = time.time() - min(path.stat().st_mtime for path in waiting)
         level: Level = "warn" if oldest > OLD_SPOOL_S else "ok"

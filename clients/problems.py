@@ -8,6 +8,8 @@ from ..protocol.messages.control import ActorStatus, Status
 
 WELL_S = 600.0
 """What was logged, and not again for this long, is over."""
+STANDING = ("spool_held",)
+"""Facts of the writer's that stand until a person acts. They are logged once: the last error does not keep them."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -44,6 +46,12 @@ def newest(status: Status) -> Problem | None:
         age_s = status.last_error_age_s
         found.append(Problem("supervisor", status.last_error, age_s, age_s < WELL_S))
     return min(found, key=lambda problem: (not problem.is_current, problem.age_s), default=None)
+
+
+def standing(status: Status) -> list[str]:
+    """What the writer says is so until somebody does something about it: each with what to do."""
+    facts = status.actors["writer"].vitals.facts
+    return [facts[name] for name in STANDING if facts.get(name)]
 
 
 def span(seconds: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Daemon, running, until
 from recalld.clients.cli.status import report
-from recalld.clients.problems import WELL_S, newest
+from recalld.clients.problems import WELL_S, newest, standing
 from recalld.clients.tui import panels
 from recalld.protocol.messages.control import ActorStatus, Reload, RestartActor, State, Status, Vitals
 
@@ -52,6 +52,14 @@ def test_the_newest_problem_and_whether_it_is_of_now(found: Status, actor: str |
     """What is so now comes first; what was logged is over after a while, but not of a process that does not run."""
     problem = newest(found)
     assert (problem and problem.actor, problem and problem.is_current) == (actor, current)
+
+
+def test_what_stands_until_somebody_acts_is_shown_whatever_was_logged_since() -> None:
+    """It is logged once; status and the status screen say it for as long as it is so."""
+    found = status()
+    found.actors["writer"].vitals.facts["spool_held"] = "a.json stays: delete it"
+    assert standing(found) == ["a.json stays: delete it"]
+    assert "a.json stays: delete it" in panels.advice(found)
 
 
 def test_scripts_and_screens_tell_old_from_current() -> None:

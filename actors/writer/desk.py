@@ -183,7 +183,7 @@ class Desk:
         await self._in.finisher.settle()
         session = await self._in.db.read(captured.get_session, session.id) or session
         report: dict[str, str] = {"session": session.id}
-        report["spool"] = f"{await self._in.spool.purge(session.id)} files"
+        report["spool"] = await self._in.spool.purge(session.id)
         count = await self._in.journal.purge(lambda seq, record: is_of(record, session.id))
         report["journal"] = f"{count} entries"
         await self._in.recorder.put(ledger.Purged(session=session.id, at_ms=now_ms()))

@@ -384,6 +384,7 @@ class Ingest:
         found = {
             "wiki": self.wiki.note,
             "spool": self.spool.problem,
+            "spool_held": self.spool.held_problem,
             "capture": self.journal.problem or self.recorder.stuck,
         }
         if self.redactions:

@@ -2,19 +2,22 @@
 Hook events that found nobody at home: one JSON file each, written by the hook client, taken in when the daemon runs.
 
 In order of their names (which begin with the time), one drain at a time, each removed only after the journal has it. What
-cannot be understood goes to ``spool/dead`` with the reason beside it, and stays there until a person looks. Nothing is
-given up for having been tried often.
+cannot be understood goes to ``spool/dead`` with the reason beside it, and stays there until a person looks. A file that
+cannot be read is passed over and tried again now and then: those behind it are taken in meanwhile, also of its session.
+Nothing is given up for having been tried often.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -29,10 +32,24 @@ LOOK_S = 2.0
 MAX_FILE_BYTES = 16 * 1024 * 1024
 SETTLE_S = 60.0
 """A file that has been without its final name for this long was left by a client that died, or was let go, while writing."""
+AGAIN_S = 30.0
+"""Between two looks at a file that is held: a hundred thousand of them would keep the disk busy."""
+NAMED = 3
+"""Held files that are named; of the others, their number."""
 
 
 class Undeliverable(Exception):
     """Raised when a spooled event can never be taken in; the text says why."""
+
+
+class Held(NamedTuple):
+    """A file that the system lets be neither read nor removed."""
+
+    why: str
+    taken: bool
+    """It was delivered and could not be removed: not to be delivered again."""
+    again: float
+    """When it is looked at again, by the clock of ``time.monotonic``."""
 
 
 class Spool:
@@ -49,6 +66,9 @@ class Spool:
         self.dead_letters = 0
         self.problem = ""
         """Why the last drain stopped; '' when it went through."""
+        self.held_problem = ""
+        """Which files are passed over, why, and what to do; '' for none."""
+        self._held: dict[str, Held] = {}
         self._unfinished: dict[str, float] = {}
         """Files without their final name -> when they were first seen, by a clock that does not jump."""
 
@@ -70,24 +90,41 @@ class Spool:
                 self.problem = f"the spool cannot be looked through: {error}"
                 log.warning(self.problem)
                 return 0
-            self.waiting = len(names)
-            for start in range(0, len(names), BATCH):
-                try:
-                    delivered += await self._drain_batch(names[start : start + BATCH])
-                except (ProtocolError, OSError) as error:
-                    self.problem = f"{self.waiting} events wait in the spool: {error}"
-                    log.warning(self.problem)
-                    return delivered
+            due = self._due(names)
+            try:
+                for start in range(0, len(due), BATCH):
+                    delivered += await self._drain_batch(due[start : start + BATCH])
+            except (ProtocolError, OSError) as error:
+                self.problem = f"{self.waiting} events wait in the spool: {error}"
+                log.warning(self.problem)
+                return delivered
+            finally:
+                self._tell_held()
             self.problem = ""
-            if names:
+            if due:
                 # A client that found the spool full left this mark; there is room again.
-                (self.folder / ".full").unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self.folder / ".full").unlink(missing_ok=True)
             if delivered:
                 log.info("took in %d spooled events", delivered)
             return delivered
 
+    def _due(self, names: Collection[str]) -> list[str]:
+        """Those of ``names`` that are to be looked at now."""
+        self._held = {name: held for name in names if (held := self._held.get(name)) is not None}
+        self.waiting = len(names) - sum(held.taken for held in self._held.values())
+        now = time.monotonic()
+        return [name for name in names if (held := self._held.get(name)) is None or held.again <= now]
+
+    def _tell_held(self) -> None:
+        """Log what is held, once for as long as it stays the same."""
+        before, self.held_problem = self.held_problem, in_words(self.folder, self._held)
+        if self.held_problem and self.held_problem != before:
+            log.warning(self.held_problem)
+
     async def _drain_batch(self, names: Sequence[str]) -> int:
-        bodies = await asyncio.to_thread(self._read, names)
+        left = {name for name in names if (held := self._held.get(name)) is not None and held.taken}
+        bodies = await asyncio.to_thread(self._read, [name for name in names if name not in left])
         outcomes: dict[str, str | Exception | None] = {}
 
         async def one(name: str, body: bytes) -> None:
@@ -105,10 +142,11 @@ class Spool:
                 group.start_soon(one, name, body)
         taken = [name for name, _ in bodies if outcomes.get(name) is None and name in outcomes]
         bad = [(name, str(why)) for name, why in outcomes.items() if isinstance(why, str)]
-        await asyncio.to_thread(self._clear, taken, bad)
+        await asyncio.to_thread(self._clear, [*taken, *left], bad)
         self.delivered_total += len(taken)
-        self.dead_letters += len(bad)
-        self.waiting -= len(taken) + len(bad)
+        buried = sum(name not in self._held for name, _ in bad)
+        self.dead_letters += buried
+        self.waiting -= len(taken) + buried
         for why in outcomes.values():
             if isinstance(why, Exception):
                 raise why
@@ -122,13 +160,15 @@ class Spool:
         names = sorted(
             entry.name
             for entry in entries
-            if entry.name.endswith(".json") and entry.name[:1] != "." and entry.is_file()
+            if entry.name.endswith(".json") and entry.name[:1] != "." and _is_file(entry)
         )
-        self._settle_unfinished({entry.name for entry in entries if entry.name.endswith(".tmp") and entry.is_file()})
+        self._settle_unfinished({entry.name for entry in entries if entry.name.endswith(".tmp") and _is_file(entry)})
         try:
             dead = sum(1 for entry in os.scandir(self.dead) if entry.name.endswith(".json"))
         except FileNotFoundError:
             dead = 0
+        except OSError:  # what cannot be counted holds up nobody; what is to go there is held
+            dead = self.dead_letters
         return names, dead
 
     def _settle_unfinished(self, names: set[str]) -> None:
@@ -160,15 +200,28 @@ class Spool:
                     self._bury(name, f"larger than {MAX_FILE_BYTES} bytes, or not a plain file")
                     continue
                 found.append((name, path.read_bytes()))
+                self._held.pop(name, None)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                self._hold(name, error, taken=False)
         return found
 
     def _clear(self, taken: Sequence[str], bad: Sequence[tuple[str, str]]) -> None:
         for name in taken:
-            (self.folder / name).unlink(missing_ok=True)
+            try:
+                (self.folder / name).unlink(missing_ok=True)
+                self._held.pop(name, None)
+            except OSError as error:
+                self._hold(name, error, taken=True)
         for name, why in bad:
-            self._bury(name, why)
+            try:
+                self._bury(name, why)
+            except OSError as error:
+                self._hold(name, error, taken=False)
+
+    def _hold(self, name: str, error: OSError, *, taken: bool) -> None:
+        self._held[name] = Held(error.strerror or type(error).__name__, taken, time.monotonic() + AGAIN_S)
 
     def _bury(self, name: str, why: str) -> None:
         self.dead.mkdir(mode=0o700, exist_ok=True)
@@ -176,24 +229,48 @@ class Spool:
         os.replace(self.folder / name, self.dead / name)
         log.error("a spooled event cannot be taken in: %s; see %s", why, self.dead / name)
 
-    async def purge(self, session: str) -> int:
-        """Remove files that mention ``session``, dead letters and unfinished ones included; how many there were."""
+    async def purge(self, session: str) -> str:
+        """
+        Remove files that mention ``session``, dead letters and unfinished ones included. In words, how many there were, and
+        how many could not be looked into or removed.
+        """
         async with self._draining:
             return await asyncio.to_thread(self._purge, session.encode())
 
-    def _purge(self, session: bytes) -> int:
-        count = 0
+    def _purge(self, session: bytes) -> str:
+        gone = left = 0
         for folder in (self.folder, self.dead):
             for path in (*folder.glob("*.json"), *folder.glob("*.json.tmp")) if folder.is_dir() else ():
                 try:
-                    found = session in path.read_bytes()
-                except OSError:
+                    if session in path.read_bytes():
+                        path.unlink(missing_ok=True)
+                        path.with_name(path.name + ".reason").unlink(missing_ok=True)
+                        gone += 1
+                except FileNotFoundError:
                     continue
-                if found:
-                    path.unlink(missing_ok=True)
-                    path.with_name(path.name + ".reason").unlink(missing_ok=True)
-                    count += 1
-        return count
+                except OSError:
+                    left += 1
+        words = f"{gone} files"
+        return (
+            f"{words}; {left} could not be read or removed and may be of it: look at {self.folder}" if left else words
+        )
+
+
+def in_words(folder: Path, held: Mapping[str, Held]) -> str:
+    """What a person should know of the files that are held in ``folder``; '' for none."""
+    if not held:
+        return ""
+    named = ", ".join(f"{name} ({each.why})" for name, each in sorted(held.items())[:NAMED])
+    more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
+    return (
+        f"what cannot be read or removed stays in {folder}: {named}{more}; chown it to yourself and chmod u+rw, or delete"
+        " it; the others are taken in meanwhile"
+    )
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Also for a link, which is set aside whatever it leads to, if anywhere."""
+    return entry.is_symlink() or entry.is_file(follow_symlinks=False)
 
 
 def is_whole(data: bytes) -> bool:

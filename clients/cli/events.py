@@ -85,10 +85,12 @@ def spool(cli: Cli, retry: bool, as_json: bool) -> None:
             os.replace(each["file"], folder / name)
             (dead / f"{name}.reason").unlink(missing_ok=True)
     delivered: Any = None
+    held = ""
     with contextlib.suppress(Unavailable, Failed, KeyError):
         status = cli.status(1000)
         if status is not None:
-            delivered = int(status.actors["writer"].vitals.figures.get("spool_delivered", 0))
+            vitals = status.actors["writer"].vitals
+            delivered, held = int(vitals.figures.get("spool_delivered", 0)), vitals.facts.get("spool_held", "")
     if as_json:
         print_json({"waiting": len(waiting), "refused": refused, "delivered": delivered, "folder": str(folder)})
         return
@@ -97,5 +99,7 @@ def spool(cli: Cli, retry: bool, as_json: bool) -> None:
     )
     if delivered is None and waiting:
         click.echo("the daemon does not run: they are taken in when it does", err=True)
+    if held:
+        click.echo(clean(held), err=True)
     for each in refused:
         click.echo(f"{each['file']}: {clean(each['reason'])}" + (" (put back)" if retry else ""))

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ...protocol.messages.control import ActorStatus, Status
-from ..problems import newest, span
+from ..problems import newest, span, standing
 from .context import Cli, clean, console, json_option, print_json
 
 COLOURS = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "red"}
@@ -127,6 +127,8 @@ def _show(status: Status) -> None:
                 figures = f"{queue.depth}/{queue.limit} (peak {queue.peak}, {queue.policy}, refused {queue.refused})"
                 named = key if key.startswith(name) else f"{name} {key}"
                 out.print(f"{escape(clean(named))}: {figures}")
+    for text in standing(status):
+        out.print(f"[yellow]{escape(clean(text))}[/]")
     if problem := newest(status):
         style = "yellow" if problem.is_current else "dim"
         out.print(f"[{style}]last error, {problem.actor}{problem.when}:[/] {escape(clean(problem.text))}")

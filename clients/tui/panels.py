@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...protocol.messages.control import ActorStatus, Status
-from ..problems import newest, problem_of, span
+from ..problems import newest, problem_of, span, standing
 
 STATE_STYLE = {"RUNNING": "green", "STARTING": "cyan", "STOPPING": "cyan", "BACKOFF": "yellow", "COOLING": "bold red"}
 BAR_CELLS = 24
@@ -83,6 +83,7 @@ def advice(status: Status | None) -> list[str]:
             lines.append(f"{name}: {problem}")
         elif told is not None and told.is_current and actor.state == "RUNNING":
             lines.append(str(told))
+    lines += standing(status)
     if waiting := int(figure(status, "writer", "spool_waiting")):
         lines.append(f"{waiting} hook events wait in the spool: recalld spool")
     if dead := int(figure(status, "writer", "dead_letters")):

@@ -1,8 +1,9 @@
 """actors/query/streams: what SQLite finds, on real databases filled by the writer's records."""
 
+import numpy as np
 import pytest
 from recalld.actors.query.reader import connect
-from recalld.actors.query.streams import events, fulltext, notes, past, vectors
+from recalld.actors.query.streams import bm25, events, fulltext, notes, past, vectors
 from recalld.memory.recall.tokens import query_terms
 
 from .indexing import Index, embed
@@ -23,6 +24,10 @@ def find(index):
         conn = connect(index.paths.database)
         conns.append(conn)
         total = conn.execute("SELECT count(*) FROM chunk_fts").fetchone()[0]
+        lengths = np.zeros(10_000, np.int32)
+        for table in bm25.TABLES:
+            for chunk, tokens in bm25.lengths_of(conn, None, table):
+                lengths[chunk] = tokens
         return fulltext.find(
             conn,
             query_terms(query),
@@ -30,6 +35,7 @@ def find(index):
             fulltext.Frequencies(),
             revision=index.revision,
             chunks_total=total,
+            lengths=lengths,
             allowed=allowed,
             past=past_too,
         )

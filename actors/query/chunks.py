@@ -18,6 +18,8 @@ class ChunkTable:
     def __init__(self) -> None:
         self._note = np.zeros(1024, np.int64)
         self._slot = np.full(1024, SLOT_NONE, np.int32)
+        self.lengths = np.zeros(1024, np.int32)
+        """Tokens by chunk id, as full text counts them; 0 where none is held."""
         self._by_note: dict[int, tuple[int, ...]] = {}
         self.slots: dict[bytes, int] = {}
         self.hashes: list[bytes] = []
@@ -41,7 +43,13 @@ class ChunkTable:
     def chunks_of(self, note: int) -> tuple[int, ...]:
         return self._by_note.get(note, ())
 
-    def load(self, owners: Iterable[tuple[int, int]], hashes: Iterable[tuple[int, bytes]], current: set[int]) -> None:
+    def load(
+        self,
+        owners: Iterable[tuple[int, int]],
+        hashes: Iterable[tuple[int, bytes]],
+        current: set[int],
+        lengths: Iterable[tuple[int, int]] = (),
+    ) -> None:
         """Take in all chunks of the notes in ``current``."""
         pairs = np.fromiter(itertools.chain.from_iterable(owners), np.int64).reshape(-1, 2)
         pairs = pairs[np.isin(pairs[:, 1], np.fromiter(current, np.int64, len(current)))]
@@ -58,14 +66,18 @@ class ChunkTable:
         for chunk, key in hashes:
             if chunk < len(self._note) and self._note[chunk]:
                 self._slot[chunk] = self._slot_for(key)
+        self._measure(lengths)
 
-    def replace(self, notes: Iterable[int], rows: Iterable[tuple[int, int, bytes]]) -> None:
+    def replace(
+        self, notes: Iterable[int], rows: Iterable[tuple[int, int, bytes]], lengths: Iterable[tuple[int, int]] = ()
+    ) -> None:
         """``notes`` now have exactly the chunks in ``rows``: none for those that are no longer current."""
         for note in notes:
             for chunk in self._by_note.pop(note, ()):
                 if self._note[chunk] == note:
                     self._note[chunk] = 0
                     self._slot[chunk] = SLOT_NONE
+                    self.lengths[chunk] = 0
                     self.count -= 1
         gathered: dict[int, list[int]] = {}
         for chunk, note, key in rows:
@@ -75,6 +87,7 @@ class ChunkTable:
             self._slot[chunk] = self._slot_for(key)
             gathered.setdefault(note, []).append(chunk)
         self._by_note |= {note: tuple(sorted(chunks)) for note, chunks in gathered.items()}
+        self._measure(lengths)
 
     def live(self) -> tuple[Ints, Ints, Ints]:
         """(chunk, note, slot) of every chunk, sorted by note, then chunk."""
@@ -82,6 +95,11 @@ class ChunkTable:
         notes = self._note[chunks]
         order = np.argsort(notes, kind="stable")
         return chunks[order], notes[order], self._slot[chunks[order]].astype(np.int64)
+
+    def _measure(self, lengths: Iterable[tuple[int, int]]) -> None:
+        for chunk, tokens in lengths:
+            if chunk < len(self._note) and self._note[chunk]:
+                self.lengths[chunk] = tokens
 
     def _slot_for(self, key: bytes) -> int:
         slot = self.slots.get(key)
@@ -95,3 +113,4 @@ class ChunkTable:
             more = max(chunk + 1, len(self._note) * 3 // 2) - len(self._note)
             self._note = np.concatenate((self._note, np.zeros(more, np.int64)))
             self._slot = np.concatenate((self._slot, np.full(more, SLOT_NONE, np.int32)))
+            self.lengths = np.concatenate((self.lengths, np.zeros(more, np.int32)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import time
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from ..sqlite import sqlite3
 from .catalog import View
 from .matrix import Matrix
 from .reader import NoIndex, Reader
-from .streams import feedback, notes, past, vectors
+from .streams import bm25, feedback, notes, past, vectors
 from .streams.notes import NoteRow
 
 log = logging.getLogger("recalld.query")
@@ -223,7 +224,7 @@ def load_notes(conn: sqlite3.Connection, view: View) -> None:
     view.change((), notes.current_notes(conn))
     view.judge(feedback.of_all(conn))
     owners, hashes = notes.all_chunk_keys(conn)
-    view.chunks.load(owners, hashes, set(view.cards))
+    view.chunks.load(owners, hashes, set(view.cards), bm25.lengths_of(conn))
     view.revision = notes.revision(conn)
 
 
@@ -256,7 +257,9 @@ def load_past_notes(conn: sqlite3.Connection, view: View, when_ms: int) -> None:
     view.change((), rows)
     view.stood = {row.card.id: (row.valid_from, row.valid_to) for row in rows}
     view.earliest_ms = past.earliest_ms(conn)
-    view.chunks.replace((), notes.chunk_keys(conn, list(view.cards)))
+    keys = notes.chunk_keys(conn, list(view.cards))
+    measured = (bm25.lengths_of(conn, [chunk for chunk, _, _ in keys], table) for table in bm25.TABLES)
+    view.chunks.replace((), keys, itertools.chain.from_iterable(measured))
     view.revision = notes.revision(conn)
 
 
@@ -267,6 +270,7 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
     gone = [row.card.id for row in rows if not row.current]
     current = [row for row in rows if row.current]
     keys = notes.chunk_keys(conn, [row.card.id for row in current])
+    lengths = list(bm25.lengths_of(conn, [chunk for chunk, _, _ in keys]))
     tallies = feedback.of_notes(conn, [row.card.id for row in current])
     if len(rows) <= PUT_AT_ONCE:
         with view.lock:
@@ -275,7 +279,7 @@ def apply_changes(conn: sqlite3.Connection, view: View, revision: int) -> bool:
         _change_many(view, gone, current)
     with view.lock:
         view.judge(tallies)
-        view.chunks.replace([row.card.id for row in rows], keys)
+        view.chunks.replace([row.card.id for row in rows], keys, lengths)
         view.vaults = {row.id: row for row in notes.vaults(conn)}
     if notes.count_current(conn) != len(view.cards):
         return False

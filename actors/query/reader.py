@@ -20,6 +20,7 @@ import anyio
 
 from ...protocol.envelope import Overloaded, TimedOut
 from ..sqlite import sqlite3
+from .streams import bm25
 
 T = TypeVar("T")
 Connection = sqlite3.Connection
@@ -75,6 +76,8 @@ def connect(path: Path, *, immutable: bool = False) -> Connection:
         raise NoIndex(f"the index at {path} cannot be opened: {error}") from error
     try:
         conn.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+        conn.execute("PRAGMA temp_store=MEMORY")
+        bm25.prepare(conn)
         conn.execute("PRAGMA query_only=1")
         conn.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         conn.execute("PRAGMA mmap_size=0")  # mapped pages would count as this process's memory

@@ -144,6 +144,7 @@ def gather_text(
         frequencies,
         revision=notes.revision(conn),
         chunks_total=len(view.chunks),
+        lengths=view.chunks.lengths,
         allowed=_chunk_filter(asked),
         past=view.past_ms is not None,
     )

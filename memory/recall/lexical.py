@@ -82,19 +82,24 @@ def read(
     idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}
     mass = sum(idf.values()) or 1.0
     terms.sort(key=lambda term: -idf[term])
+    cards = catalog.cards
+    if any(note not in cards for note in set(note_of.values())):
+        note_of = {chunk: note for chunk, note in note_of.items() if note in cards}
     found = [text.scores.get(term, {}) for term in terms]
     widths = [len(one) for one in found]
     count = sum(widths)
     chunks = np.fromiter(chain.from_iterable(found), np.int64, count)
     owners = np.fromiter(map(note_of.get, chain.from_iterable(found), repeat(NO_NOTE)), np.int64, count)
     values = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, count)
-    notes, rows = np.unique(owners, return_inverse=True)
-    cards = map(catalog.cards.get, notes.tolist())
-    lengths = np.fromiter((0 if card is None else card.words or 1 for card in cards), np.float64, len(notes))
-    known = lengths > 0
-    kept = known[rows]
-    chunks, values, rows = chunks[kept], values[kept], (np.cumsum(known) - 1)[rows[kept]]
-    notes, columns = notes[known], np.repeat(np.arange(len(terms)), widths)[kept]
+    columns = np.repeat(np.arange(len(terms)), widths)
+    kept = owners != NO_NOTE
+    if not kept.all():
+        chunks, values, owners, columns = chunks[kept], values[kept], owners[kept], columns[kept]
+    # One sort for both: the passages of a note, and the terms of a passage, stand together in it.
+    order = np.lexsort((chunks, owners))
+    notes, rows, _ = _grouped(owners, order)
+    passages, places, first = _grouped(chunks, order)
+    lengths = np.array([cards[note].words or 1 for note in notes.tolist()], np.float64)
     units = np.array([_unit(_df(text, term), total) for term in terms])
     weights = np.array([idf[term] / mass for term in terms])
     share = np.minimum(values / units[columns], SHARE_MAX)
@@ -103,14 +108,15 @@ def read(
     held = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape) > 0
     frequency = np.bincount(cells, share / (1.0 - share), minlength=shape[0] * shape[1]).reshape(shape)
     mean = catalog.mean_words
-    halved = (1.0 - params.text_b) + params.text_b * lengths[known] / mean
+    halved = (1.0 - params.text_b) + params.text_b * lengths / mean
     whole, covered = np.zeros(shape[0]), np.zeros(shape[0])
     # Term by term, so that sums do not depend on how many terms are added at a time.
     for column, weight in enumerate(weights.tolist()):
         tf = frequency[:, column]
         whole += weight * tf / (tf + halved)
         covered += np.where(held[:, column], weight, 0.0)
-    best, worth = _best_passages(chunks, rows, weights[columns] * share)
+    sums = np.bincount(places, weights[columns] * share, minlength=len(passages)).astype(np.float64, copy=False)
+    best, worth = _best_passages(passages, sums, rows[first])
     part = min(1.0, params.text_chunk_share)
     scores = (1.0 - part) * whole + part * worth
     top = float(covered.max(initial=0.0))
@@ -128,14 +134,27 @@ def read(
     )
 
 
-def _best_passages(chunks: Ints, rows: Ints, worth: Floats) -> tuple[Ints, Floats]:
-    """Of each row, in order: the passage with the largest sum of ``worth``, the first of equal ones, and that sum."""
-    passages, first, places = np.unique(chunks, return_index=True, return_inverse=True)
-    sums = np.bincount(places, worth, minlength=len(passages)).astype(np.float64, copy=False)
-    owners = rows[first]
-    ordered = np.lexsort((-sums, owners))  # passages ascend, and the sort is stable
-    leading = ordered[np.flatnonzero(np.diff(owners[ordered], prepend=-1))]
+def _grouped(values: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of ``values``, equal ones together in ``order``: the distinct ones, for each value which it is, and where each is first."""
+    ordered = values[order]
+    begins = _begins(ordered)
+    which = np.empty(len(values), np.int64)
+    which[order] = np.cumsum(begins) - 1
+    return ordered[begins], which, order[begins]
+
+
+def _best_passages(passages: Ints, sums: Floats, rows: Ints) -> tuple[Ints, Floats]:
+    """Of each row, in order: the passage with the largest sum, the first of equal ones, and that sum."""
+    ordered = np.lexsort((-sums, rows))  # passages ascend, and the sort is stable
+    leading = ordered[_begins(rows[ordered])]
     return passages[leading], sums[leading]
+
+
+def _begins(values: Ints) -> NDArray[np.bool_]:
+    """Whether a run of equal values begins here."""
+    begins = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins
 
 
 def _unit(df: int, total: int) -> float:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ....memory.recall.tokens import Term
 from ....memory.recall.types import TextEvidence
 from ...sqlite import sqlite3
+from . import bm25
+from .notes import BIND_MAX
 
-TABLES = ("chunk_fts", "past_fts")
 FTS5_MIN_IDF = 1e-6
 """FTS5 gives a word of more than half of all rows this weight."""
-FTS5_AVERAGES = 1
-"""The row of an FTS5 table's data that begins with the number of rows."""
 
 
 class TextParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +38,11 @@ class TextParams(msgspec.Struct, frozen=True, kw_only=True):
     common: float = 0.25
     """A term in more than this share of all chunks is left out when rarer ones are there."""
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """By column, in the order of the columns."""
+        return {"title": self.title_weight, "heading": self.heading_weight, "body": self.body_weight}
+
 
 class Frequencies:
     """Document frequencies by stem, kept while the index stays at one revision. Bounded; not thread-safe on purpose:
@@ -50,18 +54,21 @@ class Frequencies:
         self._revision = -1
         self._known: OrderedDict[str, int] = OrderedDict()
 
-    def of(self, conn: sqlite3.Connection, stem: str, revision: int) -> int:
-        """How many chunks hold ``stem``."""
+    def of(self, conn: sqlite3.Connection, stems: Collection[str], revision: int) -> dict[str, int]:
+        """How many chunks hold each of ``stems``."""
         if revision != self._revision:
             self._known, self._revision = OrderedDict(), revision
-        known = self._known.get(stem)
-        if known is None:
-            row = conn.execute("SELECT doc FROM chunk_words WHERE term = ?", (stem,)).fetchone()
-            known = int(row[0]) if row else 0
-            self._known[stem] = known
-            if len(self._known) > self.LIMIT:
-                self._known.popitem(last=False)
-        return known
+        known = self._known
+        found = {stem: known[stem] for stem in stems if stem in known}
+        absent = [stem for stem in stems if stem not in found]
+        for start in range(0, len(absent), BIND_MAX):
+            part = absent[start : start + BIND_MAX]
+            sql = f"SELECT term, doc FROM chunk_words WHERE term IN ({','.join('?' * len(part))})"
+            found |= dict.fromkeys(part, 0) | dict(conn.execute(sql, part).fetchall())
+        known.update((stem, found[stem]) for stem in absent)
+        while len(known) > self.LIMIT:
+            known.popitem(last=False)
+        return found
 
 
 def find(
@@ -72,28 +79,38 @@ def find(
     *,
     revision: int,
     chunks_total: int,
+    lengths: bm25.Lengths,
     allowed: Callable[[int], bool] | None = None,
     past: bool = False,
 ) -> TextEvidence:
     """
-    The chunks that each term is found in. ``allowed`` says which chunks may answer; ``past`` looks at superseded ones too.
+    The chunks that each term is found in. ``lengths``: tokens of every chunk, by chunk. ``allowed`` says which chunks may
+    answer; ``past`` looks at superseded ones too.
 
     ``df`` has every term, searched or not; ``scores`` those that were searched. With ``past``, ``df`` counts what may answer.
     """
-    df = {term.text: _frequency(conn, term, frequencies, revision) for term in terms}
+    known = frequencies.of(conn, {stem for term in terms if term.kind != "prefix" for stem in term.stems}, revision)
+    df = {term.text: _frequency(term, known) for term in terms}
     if past:
         # The table of words knows nothing of superseded texts: every word may be in them.
         df = {term: max(1, count) for term, count in df.items()}
-    tables = TABLES if past else TABLES[:1]
-    counted = {table: _rows_counted(conn, table) for table in tables}
+    tables = {table: bm25.averages(conn, table) for table in (bm25.TABLES if past else bm25.TABLES[:1])}
     rows = params.rows if allowed is None else params.rows_filtered
     scores: dict[str, dict[int, float]] = {}
-    for term in choose(terms, df, chunks_total, params):
+    chosen = choose(terms, df, chunks_total, params)
+    stems = list(dict.fromkeys(term.stem for term in chosen if term.kind == "word"))
+    of_words = [
+        dict(zip(stems, bm25.shares(conn, table, stems, params.weights, lengths, averages.tokens, rows), strict=True))
+        for table, averages in tables.items()
+    ]
+    for term in chosen:
         shares: dict[int, float] = {}
-        for table in tables:
-            found = _matches(conn, table, term, params, rows)
-            unit = _idf(len(found) if len(found) < rows else df[term.text], counted[table])
-            shares |= {chunk: score / unit for chunk, score in found.items()}
+        if term.kind == "word":
+            for found in of_words:
+                shares |= found[term.stem]
+        else:
+            for table, averages in tables.items():
+                shares |= _matches(conn, table, term, params, rows, df[term.text], averages)
         if term.kind != "word" and len(shares) < rows:
             df[term.text] = len(shares)
         if allowed is not None:
@@ -110,20 +127,6 @@ def _idf(df: int, total: int) -> float:
     return max(FTS5_MIN_IDF, math.log((max(total, df) - df + 0.5) / (df + 0.5)))
 
 
-def _rows_counted(conn: sqlite3.Connection, table: str) -> int:
-    """
-    Rows that FTS5 reckons with. A contentless table never counts deleted rows down, so that the weight of every word grows
-    with each edit: scores are put back on the chunks that there are.
-    """
-    row = conn.execute(f"SELECT block FROM {table}_data WHERE id = {FTS5_AVERAGES}").fetchone()
-    count = 0
-    for byte in row[0][:9] if row else b"":  # SQLite's varint: seven bits a byte, the last without the high bit
-        count = (count << 7) | (byte & 0x7F)
-        if byte < 0x80:
-            break
-    return count
-
-
 def choose(terms: Iterable[Term], df: dict[str, int], chunks_total: int, params: TextParams) -> list[Term]:
     """The terms that are worth their cost: known ones, rarest first, very common ones only where nothing else is left."""
     known = sorted((term for term in terms if df[term.text] > 0), key=lambda term: df[term.text])
@@ -131,16 +134,21 @@ def choose(terms: Iterable[Term], df: dict[str, int], chunks_total: int, params:
     return (telling or known)[: params.terms_max]
 
 
-def _frequency(conn: sqlite3.Connection, term: Term, frequencies: Frequencies, revision: int) -> int:
+def _frequency(term: Term, known: Mapping[str, int]) -> int:
     if term.kind == "prefix":
         return 1
-    return min((frequencies.of(conn, stem, revision) for stem in term.stems), default=0)
+    return min((known[stem] for stem in term.stems), default=0)
 
 
-def _matches(conn: sqlite3.Connection, table: str, term: Term, params: TextParams, rows: int) -> dict[int, float]:
-    """Passage -> BM25 of the best ``rows``, best first, ties by passage."""
-    weights = f"bm25({params.title_weight}, {params.heading_weight}, {params.body_weight})"
+def _matches(
+    conn: sqlite3.Connection, table: str, term: Term, params: TextParams, rows: int, df: int, averages: bm25.Averages
+) -> dict[int, float]:
+    """As ``bm25.shares``, of a phrase or prefix."""
+    weights = f"bm25({', '.join(map(str, params.weights.values()))})"
     # ORDER BY rank would have FTS5 sort: by a statement of its own, looking each row up again. SQLite's sort by an expression
     # keeps the best rows only, in half of the time.
     sql = f"SELECT rowid, -rank AS fit FROM {table} WHERE {table} MATCH ? AND rank MATCH ? ORDER BY fit DESC LIMIT ?"
-    return dict(conn.execute(sql, (term.fts, weights, rows)).fetchall())
+    found = conn.execute(sql, (term.fts, weights, rows)).fetchall()
+    # Scores are put back on the passages that there are: see ``Averages``.
+    unit = _idf(len(found) if len(found) < rows else df, averages.rows)
+    return {chunk: score / unit for chunk, score in found}

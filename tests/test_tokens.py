@@ -214,6 +214,21 @@ def test_sentences(text, expected):
     assert [text[a:b] for a, b in sentences(text)] == expected
 
 
+def test_a_row_of_dots_is_read_once():
+    """As in a table of contents: tried from each of its dots, a long one took minutes."""
+    assert sentences(". " + "." * 100_000 + "x")[0] == (0, 1)
+
+
+@given(
+    st.lists(st.sampled_from(("a", "Ab", "No", "dept", "7", "字", "etc", "[x]", "`c`"))),
+    st.sampled_from(("\n", "\r\n", "\n\n", " ")),
+)
+def test_white_space_at_the_end_changes_no_sentence(words, end):
+    """Whether the last full stop is followed by anything or not."""
+    text = ". ".join(words)
+    assert sentences(text + end) == sentences(text.rstrip())
+
+
 @given(st.text(alphabet="aB .!?。\n-#1é字\t", max_size=200) | st.just("x" * 5000) | st.just("ab " * 900))
 @settings(max_examples=300, deadline=None)
 def test_sentences_lose_nothing(text):

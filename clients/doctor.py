@@ -275,6 +275,16 @@ def _index(patient: Patient) -> Iterator[Finding]:
         yield Finding(level="ok", name="last write", text=f"{ago:.0f} s ago")
 
 
+def _wiki(patient: Patient) -> Iterator[Finding]:
+    facts = patient.status.actors["writer"].vitals.facts if patient.status else {}
+    if problem := facts.get("wiki"):
+        do = "the pages are as they were; `recalld logs writer` tells more"
+        yield Finding(level="warn", name="wiki", text=problem, do=do)
+    if problem := facts.get("wiki_packing"):
+        text, _, do = problem.partition("; ")
+        yield Finding(level="warn", name="wiki", text=text, do=do)
+
+
 def _spool(patient: Patient) -> Iterator[Finding]:
     waiting = [path for path in patient.paths.spool.glob("*.json") if path.is_file()]
     held = [path.name for path in waiting if not os.access(path, os.R_OK)]
@@ -317,5 +327,5 @@ def _agents(patient: Patient) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
-    _python, _folders, _configuration, _daemon, _model, _vaults, _index, _spool, _agents,
+    _python, _folders, _configuration, _daemon, _model, _vaults, _index, _wiki, _spool, _agents,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from ..protocol.messages.control import ActorStatus, Status
 
 WELL_S = 600.0
 """What was logged, and not again for this long, is over."""
-STANDING = ("spool_held",)
+STANDING = ("spool_held", "wiki_packing")
 """Facts of the writer's that stand until a person acts. They are logged once: the last error does not keep them."""
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness import Daemon, running, until
+from recalld.clients import doctor
 from recalld.clients.cli.status import report
+from recalld.clients.doctor import Patient
 from recalld.clients.problems import WELL_S, newest, standing
 from recalld.clients.tui import panels
 from recalld.protocol.messages.control import ActorStatus, Reload, RestartActor, State, Status, Vitals
+from recalld.protocol.runtime import Paths
 
 QUIET = "[embedder]\nmodel = 'none'\n"
 
@@ -60,6 +64,19 @@ def test_what_stands_until_somebody_acts_is_shown_whatever_was_logged_since() ->
     found.actors["writer"].vitals.facts["spool_held"] = "a.json stays: delete it"
     assert standing(found) == ["a.json stays: delete it"]
     assert "a.json stays: delete it" in panels.advice(found)
+
+
+def test_doctor_tells_what_is_wrong_with_the_wiki(tmp_path: Path) -> None:
+    """Its repository, and its packing with what to do."""
+    patient = Patient(Paths(tmp_path, tmp_path), tmp_path)
+    assert list(doctor._wiki(patient)) == []
+    patient.status = status()
+    facts = patient.status.actors["writer"].vitals.facts
+    facts |= {"wiki": "it was set aside", "wiki_packing": "damaged objects: ab/cd; put them back"}
+    aside, packing = doctor._wiki(patient)
+    assert (aside.level, aside.text) == ("warn", "it was set aside")
+    assert (packing.text, packing.do) == ("damaged objects: ab/cd", "put them back")
+    assert doctor._wiki in doctor.CHECKS
 
 
 def test_scripts_and_screens_tell_old_from_current() -> None:

@@ -383,6 +383,7 @@ class Ingest:
         """What a person should know; only what is not as it should be."""
         found = {
             "wiki": self.wiki.note,
+            "wiki_packing": self.wiki.packing_problem,
             "spool": self.spool.problem,
             "spool_held": self.spool.held_problem,
             "capture": self.journal.problem or self.recorder.stuck,

@@ -139,6 +139,11 @@ class Wiki:
         return self.problem or (self._repo.note if self._repo is not None else "")
 
     @property
+    def packing_problem(self) -> str:
+        """Why not all of the history is packed, and what to do; '' when nothing stands in the way."""
+        return self._packer.problem
+
+    @property
     def waiting(self) -> int:
         """Pages that wait for their commit."""
         return len(self._pending)

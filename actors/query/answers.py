@@ -6,11 +6,13 @@ Nothing here ranks or reads; it decides what runs where, and what an answer has 
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Self
 
 import anyio
 import numpy as np
@@ -64,6 +66,41 @@ class Embedded:
             self._known.popitem(last=False)
 
 
+_Concluded = tuple[Ranking, tuple[steps.Found, ...], tuple[RawEvent, ...]]
+
+
+class _Begun(NamedTuple):
+    """A question as far as it needs no model."""
+
+    asked: steps.Asked
+    words: steps.Words | None
+    concluded: _Concluded | None
+    """With what answers it, where no vectors are waited for."""
+
+
+class _Early:
+    """Hands a question's probes from the reader's thread to the loop, to be embedded while text is still looked for."""
+
+    def __init__(self, take: Callable[[Sequence[str]], object]) -> None:
+        self._take: Callable[[Sequence[str]], object] | None = take
+        self._loop = asyncio.get_running_loop()
+
+    def say(self, probes: Sequence[str]) -> None:
+        """On the reader's thread."""
+        self._loop.call_soon_threadsafe(self._taken, probes)
+
+    def _taken(self, probes: Sequence[str]) -> None:
+        if self._take is not None:
+            self._take(probes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nobody waits any more: a question that was given up leaves its reader's thread behind for a moment."""
+        self._take = None
+
+
 class Answers:
     """Answers Recall from ``live``; ``up`` says which actors run."""
 
@@ -86,16 +123,18 @@ class Answers:
         deadline = time.monotonic() + budget_ms / 1000
         chosen = plan(self._up, recall.streams)
         degraded = list(chosen.degraded)
-        with anyio.move_on_after(budget_ms / 1000):
-            await self.live.loaded.wait()
+        if not self.live.loaded.is_set():
+            with anyio.move_on_after(budget_ms / 1000):
+                await self.live.loaded.wait()
         try:
-            asked, words, queries = await self._prepare(recall, chosen.streams, deadline)
+            (asked, words, concluded), queries = await self._prepare(recall, chosen.streams, deadline)
             if "vector" in chosen.streams and queries is None:
                 degraded.append("vector")
-            asked = asked._replace(depth=self.reranking.depth(asked.params))
-            ranking, found, raw = await self.live.reader.run(
-                lambda conn: self._conclude(conn, asked, words, queries), _left_ms(deadline)
-            )
+            if concluded is None:
+                concluded = await self.live.reader.run(
+                    lambda conn: self._conclude(conn, asked, words, queries), _left_ms(deadline)
+                )
+            ranking, found, raw = concluded
             left_ms = int((deadline - time.monotonic()) * 1000)
             ordered = await self.reranking.order(asked.question.text, found, asked.params, left_ms)
             if ordered is None:
@@ -130,11 +169,8 @@ class Answers:
 
     async def _prepare(
         self, recall: Recall, streams: Sequence[Stream], deadline: float
-    ) -> tuple[steps.Asked, steps.Words | None, Floats | None]:
-        """
-        The question taken apart, its full-text matches, and its vectors: the model works while SQLite does. Where no model
-        does, text is found with the rest.
-        """
+    ) -> tuple[_Begun, Floats | None]:
+        """What can be done without the model, and the question's vectors: the model works while SQLite does."""
         vectors: dict[str, Floats] = {}
         question = steps.question_of(recall)
 
@@ -145,33 +181,39 @@ class Answers:
             async with anyio.create_task_group() as group:
                 if "vector" in streams:
                     group.start_soon(embed, (question,))
-                asked = await self._look_up(recall, streams, deadline)
-                if "vector" in asked.streams and asked.question.probes:
-                    group.start_soon(embed, asked.question.probes)
-                early = "text" in asked.streams and "vector" in asked.streams
-                words = await self._find_text(asked, deadline) if early else None
+                with _Early(lambda probes: group.start_soon(embed, probes)) as early:
+                    begun = await self._begin(recall, streams, deadline, early)
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
-        usable = asked.view.matrix is not None and asked.view.matrix.model_id == self._embedded.model_id
+        matrix = begun.asked.view.matrix
+        usable = matrix is not None and matrix.model_id == self._embedded.model_id
         if not usable or question not in vectors:
-            return asked, words, None
-        return asked, words, np.stack([vectors[part] for part in asked.texts if part in vectors])
+            return begun, None
+        return begun, np.stack([vectors[part] for part in begun.asked.texts if part in vectors])
 
-    async def _look_up(self, recall: Recall, streams: Sequence[Stream], deadline: float) -> steps.Asked:
-        """Prepare on a reader, after the view has caught up with what that reader sees. Raises NoIndex."""
+    async def _begin(self, recall: Recall, streams: Sequence[Stream], deadline: float, early: _Early) -> _Begun:
+        """
+        Take the question apart and find text, on a reader, after the view has caught up with what that reader sees; where no
+        vectors are waited for, conclude. Raises NoIndex.
+        """
         when = steps.as_of_ms(recall)
         past = await self.live.at(when) if when is not None else None
 
-        def step(conn: sqlite3.Connection, last: bool) -> steps.Asked | None:
+        def step(conn: sqlite3.Connection, last: bool) -> _Begun | None:
             if not (past or last or self.live.is_fresh(notes.revision(conn))):
                 return None
             place = place_of(recall.cwd, events.projects(conn)) if recall.cwd else NOWHERE
-            return steps.prepare(past or self.live.view, recall, streams, place, self.params, datetime.date.today())
+            asked = steps.prepare(past or self.live.view, recall, streams, place, self.params, datetime.date.today())
+            if "vector" in asked.streams and asked.question.probes:
+                early.say(asked.question.probes)
+            asked = asked._replace(depth=self.reranking.depth(asked.params))
+            words = self._text(conn, asked) if "text" in asked.streams else None
+            return _Begun(asked, words, None if "vector" in streams else self._conclude(conn, asked, words, None))
 
         for last in (False, True):
-            asked = await self.live.reader.run(lambda conn, last=last: step(conn, last), _left_ms(deadline))  # type: ignore[misc]
-            if asked is not None and not self.live.absent:
-                return asked
+            found = await self.live.reader.run(lambda conn, last=last: step(conn, last), _left_ms(deadline))  # type: ignore[misc]
+            if found is not None and not self.live.absent:
+                return found
             # Trigger: so much comes in, or so much is loaded anew, that catching up takes longer than the question may.
             # Why: what the view knows is worth more than no answer. Outcome: half of the time is left to answer from it.
             left_s = _left_ms(deadline) / 1000
@@ -179,17 +221,12 @@ class Answers:
                 await self.live.refreshed()
         raise NoIndex(self.live.absent or "the index is being loaded")
 
-    async def _find_text(self, asked: steps.Asked, deadline: float) -> steps.Words:
-        return await self.live.reader.run(lambda conn: self._text(conn, asked), _left_ms(deadline))
-
     def _text(self, conn: sqlite3.Connection, asked: steps.Asked) -> steps.Words:
         return steps.gather_text(conn, asked, self._frequencies, self.text_params)
 
     def _conclude(
         self, conn: sqlite3.Connection, asked: steps.Asked, words: steps.Words | None, queries: Floats | None
-    ) -> tuple[Ranking, tuple[steps.Found, ...], tuple[RawEvent, ...]]:
-        if words is None and "text" in asked.streams:
-            words = self._text(conn, asked)
+    ) -> _Concluded:
         similar = steps.gather_vectors(conn, asked, queries) if queries is not None else ()
         evidence, ranking = steps.weigh(asked, words, similar)
         found = steps.find(conn, asked, evidence, ranking)

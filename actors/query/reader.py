@@ -122,7 +122,7 @@ class Reader:
         self.generation = 0
         self._identity = (0, 0)
         self._free: list[_Threaded] = []
-        self._slots = anyio.Semaphore(size)
+        self._slots = anyio.Semaphore(size, fast_acquire=True)
         self._waiting = 0
         self.peak = 0
         self.refused = 0

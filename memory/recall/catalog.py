@@ -83,7 +83,9 @@ class Notes:
         return tuple(self._in.get(note_id, ()))
 
     def newer(self, note_id: int) -> Collection[int]:
-        edges = self._replacing.get(note_id, ())
+        edges = self._replacing.get(note_id)
+        if edges is None:
+            return ()
         return {edge.target if edge.source == note_id else edge.source for edge in edges}
 
     def _hook(self, edge: Edge) -> None:

@@ -7,7 +7,7 @@ lexical and dense scores, names, weights (fusion), votes along links (graph), th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -100,7 +100,7 @@ def rank(
     for note, vote in votes.items():
         fused[note] = max(fused.get(note, 0.0), vote.score * params.graph_weight)
     newer = supersession.replaced_by_sibling(catalog.cards[note] for note in fused)
-    factors = {note: _factors(question, catalog.cards[note], catalog, newer, params) for note in fused}
+    factors = _factors(question, fused, catalog, newer, params)
     final = {note: score * _product(known) if (known := factors[note]) else score for note, score in fused.items()}
     if question.time != "history":
         _replacements_first(final, fused, catalog, newer, params)
@@ -165,24 +165,39 @@ def _only(scores: Mapping[int, float], notes: Collection[int]) -> dict[int, floa
 
 
 def _factors(
-    question: Question, card: NoteCard, catalog: Catalog, newer: Mapping[int, int], params: Params
-) -> dict[str, float]:
+    question: Question, notes: Iterable[int], catalog: Catalog, newer: Mapping[int, int], params: Params
+) -> dict[int, dict[str, float]]:
+    """Of each note, the multipliers that are not 1."""
+    sessions, current = question.intent == "sessions", question.time == "current"
+    recent = question.time == "recent" or sessions
+    dated = recent or bool(question.periods)
+    replaced = params.history_factor if question.time == "history" else params.superseded_factor
+    found: dict[int, dict[str, float]] = {}
+    for note in notes:
+        card = catalog.cards[note]
+        own: dict[str, float] = {}
+        if not sessions:
+            standing = authority.factor(card)
+            if standing != 1.0:
+                own["authority"] = standing**params.authority_strength
+        elif authority.is_session(card):
+            own["sessions"] = 1.25
+        if card.feedback is not NOBODY:
+            own["feedback"] = authority.feedback(card.feedback)
+        if supersession.is_superseded(card, catalog):
+            own["superseded"] = replaced
+        elif current and note in newer:
+            own["older"] = params.superseded_factor
+        if dated:
+            own |= _of_time(question, card, recent, params)
+        found[note] = {name: value for name, value in own.items() if value != 1.0} if own else own
+    return found
+
+
+def _of_time(question: Question, card: NoteCard, recent: bool, params: Params) -> dict[str, float]:
+    """The multipliers of a question about a time, or about what is recent."""
     found: dict[str, float] = {}
-    if question.intent != "sessions":
-        standing = authority.factor(card)
-        if standing != 1.0:
-            found["authority"] = standing**params.authority_strength
-    elif authority.is_session(card):
-        found["sessions"] = 1.25
-    if card.feedback is not NOBODY:
-        found["feedback"] = authority.feedback(card.feedback)
-    replaced = supersession.is_superseded(card, catalog)
-    if replaced:
-        found["superseded"] = params.history_factor if question.time == "history" else params.superseded_factor
-    elif card.id in newer and question.time == "current":
-        found["older"] = params.superseded_factor
-    recent = question.time == "recent" or question.intent == "sessions"
-    day = parse_day(card.date) if question.periods or recent else None
+    day = parse_day(card.date)
     if day is not None and question.periods:
         away = min(period.distance(day) for period in question.periods)
         found["period"] = 1.0 + params.period_weight * 2.0 ** (-away / 7.0)
@@ -191,7 +206,7 @@ def _factors(
         if known is not None:
             age = max(0, (question.today - known).days)
             found["recency"] = 1.0 + params.recency_weight * 2.0 ** (-age / params.recency_days)
-    return {name: value for name, value in found.items() if value != 1.0} if found else found
+    return found
 
 
 def _product(factors: Mapping[str, float]) -> float:

@@ -130,6 +130,50 @@ async def test_a_session_that_ran_while_the_clock_was_ahead_ends_when_it_is_idle
         assert await live(rig) == set()
 
 
+@pytest.mark.parametrize("way", ["socket", "spool"])
+async def test_a_session_that_ended_while_the_clock_was_ahead_is_resumed(short_tmp: Path, jump: Jump, way: str) -> None:
+    """
+    Its end lies ten years ahead, and yet it lives again, gives back what it handed over, and ends again with a handoff that
+    holds. A new index makes the same of the journal.
+    """
+
+    async def handoffs() -> list[str]:
+        await rig.ingest.settle()
+        return [row[0] for row in rig.rows("SELECT state FROM handoffs ORDER BY state")]
+
+    async with running(short_tmp) as rig:
+        root = rig.checkout()
+        jump.wall_s = TEN_YEARS_S
+        await rig.send(prompt("s1", root, "Fix the gear", jump.now_ms), ended("s1", root, jump.now_ms))
+        assert await handoffs() == ["open"]
+        late = prompt("s1", root, "Before the end", jump.now_ms - 1000)
+        jump.wall_s = 0
+        # A prompt that the client had spooled while the clock was ahead comes late, as it would have then.
+        rig.paths.spool.mkdir(exist_ok=True)
+        (rig.paths.spool / "1-1-1.json").write_bytes(spools.msgspec.json.encode(late))
+        await rig.ingest.spool.drain()
+        await rig.ingest.settle()
+        assert await live(rig) == set()
+        again = prompt("s1", root, "And the axle", jump.now_ms)
+        if way == "socket":
+            await rig.send(again)
+        else:
+            (rig.paths.spool / "2-1-1.json").write_bytes(spools.msgspec.json.encode(again))
+            await rig.ingest.spool.drain()
+        assert await handoffs() == ["expired"]
+        assert await live(rig) == {"s1"}
+        await rig.send(ended("s1", root, jump.now_ms))
+        assert await handoffs() == ["expired", "open"]
+        assert await live(rig) == set()
+        before = rig.rows("SELECT id, started_ms, last_ms, ended_ms, events FROM sessions")
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{rig.paths.database}{suffix}").unlink(missing_ok=True)
+    async with running(short_tmp) as rig:
+        await rig.ingest.settle()
+        assert rig.rows("SELECT id, started_ms, last_ms, ended_ms, events FROM sessions") == before
+        assert await handoffs() == ["expired", "open"]
+
+
 async def test_a_start_after_a_jump_replaces_nobody(short_tmp: Path, jump: Jump) -> None:
     """Another window in the folder of a session that was heard of a moment ago leaves it alone, whatever the clock says."""
     async with running(short_tmp) as rig:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recalld.memory.capture import events, hosts, tools
+from recalld.memory.capture import events, hosts, sessions, tools
 from recalld.memory.capture.events import Dropped, Event, Intake, Wire
 
 NOW = 1_800_000_000_000
@@ -288,3 +288,11 @@ def test_families(name: str, expected: str) -> None:
 def test_every_kind_is_reachable() -> None:
     """The table of event names covers the closed set of kinds, apart from ``other``."""
     assert set(hosts.KIND_BY_NAME.values()) | {"other"} == set(events.KINDS)
+
+
+@pytest.mark.parametrize("session", ["main:7", "7:7", "main"])
+def test_the_end_that_recalld_writes_has_no_neighbours_in_time(session: str) -> None:
+    """Its id has the session's in it, colons and all, which no time bucket follows."""
+    begun = sessions.begin(Event(id="x", kind="user-prompt", host="claude", session=session, at_ms=5))
+    for reason in sessions.ENDS:
+        assert events.near_ids(sessions.end_event(begun, reason)) == ()

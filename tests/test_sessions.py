@@ -109,6 +109,42 @@ def test_a_session_that_came_in_backwards_is_finished() -> None:
     assert actions[-1] == Finish("s", 1)
 
 
+AHEAD = 10 * 365 * 86_400
+"""A clock that is wrong by ten years, in seconds."""
+
+
+@pytest.mark.parametrize("kind", ["session-start", "user-prompt"])
+def test_an_end_of_a_time_that_has_not_come_holds_nobody_back(kind: str) -> None:
+    """The session ended while the clock was ahead: what arrives after the clock was set right is no straggler."""
+    done, _ = play(event("user-prompt", AHEAD, text="Fix the gear"), event("session-end", AHEAD + 1))
+    again = event(kind, 60, source="resume", text="Once more")
+    session, actions = sessions.apply(done, again, 3, taken_ms=again.at_ms)
+    assert (session.live, session.resumes) == (True, 1)
+    assert actions[0] == Withdraw("s")
+    ends = {sessions.end_event(each, "asked").id for each in (done, session)}
+    assert len(ends) == 2, "the time of its last event is still the one that lies ahead"
+
+
+@pytest.mark.parametrize(
+    ("late", "taken_ms"),
+    [
+        (event("user-prompt", AHEAD - 5, text="Late"), T + (AHEAD + 60) * 1000),  # the clock is still ahead
+        (
+            event("user-prompt", 60, text="Late"),
+            0,
+        ),  # of an import, or of the clock that was ahead: nothing is told by it
+        (event("session-start", 60, source="compact"), T + 60_000),
+        (event("user-prompt", 60, text="Late", agent_id="a1"), T + 60_000),
+        (event("post-tool-use", 60, tool="Bash", family="shell"), T + 60_000),
+    ],
+)
+def test_a_straggler_is_one_whatever_the_clock(late: Event, taken_ms: int) -> None:
+    """What does not revive a session after an ordinary end does not after this one."""
+    done, _ = play(event("user-prompt", AHEAD - 9, text="Fix the gear"), event("session-end", AHEAD))
+    session, _ = sessions.apply(done, late, 3, taken_ms)
+    assert not session.live
+
+
 def test_compaction_refreshes_and_goes_on() -> None:
     """The page is written, the session lives; a start with source compact is no resume."""
     session, actions = play(

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from ...memory import redact
-from ...memory.capture import events, ledger, lines
+from ...memory.capture import events, ledger, lines, sessions
 from ...memory.capture.events import Dropped, Event, Intake
 from ...protocol.config import Config
 from ...protocol.envelope import ProtocolError
@@ -218,7 +218,7 @@ class Ingest:
             answer(OVERLOADED)
             return
         try:
-            received = self._event_of(line)
+            received = self._event_of(line, comes_now=True)
         except Undeliverable as error:
             self.invalid_total += 1
             answer(b'{"error":"invalid","text":%s}\n' % msgspec.json.encode(str(error)))
@@ -263,13 +263,22 @@ class Ingest:
         if self._in_flight > self._peak:
             self._peak = self._in_flight
 
-    def _event_of(self, line: bytes) -> ledger.Happened | Dropped:
-        """What a line tells. Raises Undeliverable."""
+    def _event_of(self, line: bytes, *, comes_now: bool = False, is_dated: bool = False) -> ledger.Happened | Dropped:
+        """
+        What a line tells. ``comes_now``: it was just sent. ``is_dated``: it bears the time at which it was sent, which tells
+        when that was unless it is of a clock that was ahead. Raises Undeliverable.
+        """
         try:
-            event = events.accept(lines.read(line), now_ms(), self.intake)
-            return event if isinstance(event, Dropped) else self.places.settle(event)
+            wire, now = lines.read(line), now_ms()
+            event = events.accept(wire, now, self.intake)
+            received = event if isinstance(event, Dropped) else self.places.settle(event)
         except Exception as error:
             raise Undeliverable(problem_with(error)) from None
+        if isinstance(received, Dropped) or received.event.kind not in sessions.REVIVING:
+            return received
+        if comes_now or (is_dated and 0 < wire.sent_ms <= now + events.FUTURE_MS):
+            return msgspec.structs.replace(received, taken_ms=now)
+        return received
 
     def _count_event(self, event: Event) -> None:
         self.events_total += 1
@@ -283,7 +292,7 @@ class Ingest:
 
     async def _deliver(self, body: bytes) -> None:
         """One spooled event. Redacted once more: whoever wrote the file may have been an older client."""
-        received = self._event_of(body)
+        received = self._event_of(body, is_dated=True)
         if isinstance(received, Dropped):
             self.dropped_total += 1
             return

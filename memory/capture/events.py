@@ -287,7 +287,8 @@ def near_ids(event: Event) -> tuple[str, ...]:
     neighbouring time buckets. Empty for the others.
     """
     digest, _, bucket = event.id.partition(":")
-    return (f"{digest}:{int(bucket) - 1}", f"{digest}:{int(bucket) + 1}") if bucket else ()
+    # The id of an end that recalld wrote has its session's in it, and that one may have a colon.
+    return (f"{digest}:{int(bucket) - 1}", f"{digest}:{int(bucket) + 1}") if bucket.isdecimal() else ()
 
 
 def search_text(event: Event) -> str:

@@ -18,6 +18,11 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     event: Event
     root: str = ""
+    taken_ms: int = 0
+    """
+    What the daemon's clock showed when a start or prompt was taken in: it may show that the time of its session's end is of
+    a clock that was ahead. 0 = not known, or nothing can be told from it (an import, a sender whose clock was another).
+    """
 
 
 class HandedOff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="handoff"):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from . import prompts
-from .events import Event
+from .events import FUTURE_MS, Event
 
 QUIET_MS = 600_000
 """A session without events for ten minutes counts as left when another starts in its place (the reference's figure)."""
@@ -20,6 +20,8 @@ DRAFT_IDS = frozenset({"empty-state-draft"})
 """Placeholders that a host sends before there is a session (Cursor)."""
 TELLING = ("user-prompt", "post-tool-use", "stop", "post-compaction")
 """Kinds that a page shows."""
+REVIVING = ("session-start", "user-prompt")
+"""Kinds that may bring an ended session back to life."""
 ENDS = ("idle", "replaced", "asked")
 """Reasons of ends that recalld itself wrote, because no host did."""
 
@@ -114,18 +116,19 @@ class Withdraw(msgspec.Struct, frozen=True):
 Action = Claim | Finish | Refresh | Release | Withdraw
 
 
-def apply(session: Session | None, event: Event, seq: int) -> tuple[Session, tuple[Action, ...]]:
+def apply(session: Session | None, event: Event, seq: int, taken_ms: int = 0) -> tuple[Session, tuple[Action, ...]]:
     """
     The session after ``event``, and what is to be done. An event that was applied already (by ``seq``) changes nothing.
 
-    Time is the event's own, so that a replay of the journal gives the same session.
+    Time is the event's own, and ``taken_ms`` (0 = unknown) what the daemon's clock showed when it came, as journalled, so
+    that a replay of the journal gives the same session.
     """
     if session is None:
         session = begin(event)
     elif seq <= session.seq:
         return session, ()
     actions: list[Action] = []
-    if not session.live and _revives(session, event):
+    if not session.live and _revives(session, event, taken_ms):
         if not session.empty:
             actions.append(Withdraw(session.id))
         session = _with(session, ended_ms=0, end_reason="", resumes=session.resumes + 1)
@@ -182,8 +185,10 @@ def replaced(sessions: Iterable[Session], event: Event, now_ms: int) -> list[Ses
 
 def end_event(session: Session, reason: str) -> Event:
     """The end that no host sent, as an event of its own. At the time of the last event: that is when the work ended."""
+    # Its time may be the same at the next end, where the last event's lies ahead.
+    again = f"-{session.resumes}" if session.resumes else ""
     return Event(
-        id=f"end-{reason}-{session.id}-{session.last_ms}",
+        id=f"end-{reason}-{session.id}-{session.last_ms}{again}",
         kind="session-end",
         host=session.host,
         session=session.id,
@@ -204,11 +209,15 @@ def begin(event: Event) -> Session:
     )  # fmt: skip
 
 
-def _revives(session: Session, event: Event) -> bool:
-    """A start or prompt that is younger than the end. An older one only comes late, from a spool."""
+def _revives(session: Session, event: Event, taken_ms: int) -> bool:
+    """
+    A start or prompt that is younger than the end. An older one only comes late, from a spool; but where the end is of a
+    time that has not come yet, their times are of different clocks, and what arrives later happened later.
+    """
+    ended_ms = 0 if taken_ms and session.ended_ms > taken_ms + FUTURE_MS else session.ended_ms
     if event.kind == "session-start":
-        return event.source != "compact" and event.at_ms >= session.ended_ms
-    return event.kind == "user-prompt" and not event.agent_id and event.at_ms > session.ended_ms
+        return event.source != "compact" and event.at_ms >= ended_ms
+    return event.kind == "user-prompt" and not event.agent_id and event.at_ms > ended_ms
 
 
 def _count(session: Session, event: Event, seq: int) -> Session:

@@ -146,7 +146,7 @@ class _Batch:
             self.bodies.append((seq, index_text(body)))
         if event.project and event.project not in self.projects:
             self.projects[event.project] = (entry.root, event.at_ms)
-        session, actions = sessions.apply(self.cache.get(event.session), event, seq)
+        session, actions = sessions.apply(self.cache.get(event.session), event, seq, entry.taken_ms)
         self._set(session)
         for action in actions:
             match action:

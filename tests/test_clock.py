@@ -68,6 +68,17 @@ def test_a_start_long_after_or_before_everything_known_is_doubtful() -> None:
     assert clock.is_believed(clock.look(doubtful, 600_000 + STEADY_MS, UP + STEADY_MS))
 
 
+def test_a_steady_clock_is_believed_against_what_was_recorded_ahead() -> None:
+    """It must go on from where it was steady: neither one that is behind it nor one far ahead is believed for that."""
+    ahead = WALL + 3653 * DAY_MS
+    assert not clock.is_believed(clock.begin(WALL, UP, ahead))
+    for wall_ms, believed in ((WALL + DAY_MS, True), (WALL - DAY_MS, False), (WALL + GAP_MS + 1, False)):
+        assert clock.is_believed(clock.begin(wall_ms, UP, ahead, WALL)) == believed
+    begun = clock.begin(WALL, UP, WALL)
+    assert not clock.is_steady(clock.look(begun, WALL + STEADY_MS - 1, UP + STEADY_MS - 1), UP + STEADY_MS - 1)
+    assert clock.is_steady(clock.look(begun, WALL + STEADY_MS, UP + STEADY_MS), UP + STEADY_MS)
+
+
 async def live(rig: Rig) -> set[str]:
     found = await rig.ingest.handlers[SessionList](SessionList())
     return {each.id for each in found.items if not each.ended_ms}
@@ -166,8 +177,8 @@ async def test_a_session_that_ended_while_the_clock_was_ahead_is_resumed(short_t
         assert await handoffs() == ["expired", "open"]
         assert await live(rig) == set()
         before = rig.rows("SELECT id, started_ms, last_ms, ended_ms, events FROM sessions")
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{rig.paths.database}{suffix}").unlink(missing_ok=True)
+    for file in rig.paths.data.glob("recalld.sqlite*"):
+        file.unlink()
     async with running(short_tmp) as rig:
         await rig.ingest.settle()
         assert rig.rows("SELECT id, started_ms, last_ms, ended_ms, events FROM sessions") == before
@@ -200,6 +211,22 @@ async def test_a_writer_that_starts_with_a_wrong_clock_keeps_what_there_is(short
         await rig.ingest.ends.end_overdue(rig.env.config.capture)
         await rig.ingest.settle()
         assert rig.rows("SELECT state FROM handoffs") == [("open",)]
+
+
+async def test_events_of_a_time_far_ahead_make_one_hour_doubtful(short_tmp: Path, jump: Jump) -> None:
+    """Once the clock has gone on evenly for an hour, the next start believes it; one that stands far ahead it does not."""
+    async with running(short_tmp) as rig:
+        jump.wall_s = TEN_YEARS_S
+        await rig.send(prompt("s1", rig.checkout(), "Fix the gear", jump.now_ms))
+        await rig.ingest.settle()
+        jump.wall_s = 0
+        await rig.ingest.ends.remove_expired()
+    for away_s, runs_s, believed in ((0, 0, False), (0, 3601, True), (60, 0, True), (400 * DAY_S, 0, False)):
+        jump.later_s += away_s
+        async with running(short_tmp) as rig:
+            jump.later_s += runs_s
+            await rig.ingest.ends.remove_expired()
+            assert rig.ingest.ends.clock.is_believed == believed
 
 
 async def test_old_versions_outlive_a_wrong_clock(short_tmp: Path, jump: Jump) -> None:

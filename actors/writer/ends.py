@@ -25,6 +25,9 @@ from .wikipages import WikiPages
 
 log = logging.getLogger("recalld.writer.capture")
 
+STEADY_NOTED_MS = 86_400_000
+"""A start within 30 days of what was noted is believed: once a day is enough, and does not wake a disk that sleeps."""
+
 
 class Ends:
     """``start`` once the journal is taken up; ``heard`` for each event, before it is put."""
@@ -39,7 +42,7 @@ class Ends:
 
     async def start(self) -> list[Session]:
         """The sessions that have not ended, from the index. Raises what the database raises."""
-        self.clock.compare(await self._db.read(captured.newest_ms))
+        self.clock.compare(await self._db.read(captured.newest_ms), await self._db.read(captured.steady_ms))
         live = await self._db.read(captured.live_sessions)
         for session in live:
             self._live[session.id] = [session, elapsed_ms() - max(0, now_ms() - session.last_ms)]
@@ -80,6 +83,17 @@ class Ends:
         """Remove pages that are over. They are hidden from the moment itself; their files wait for a clock that is believed."""
         if self.clock.is_believed:
             await self._pages.expire(now_ms())
+        await self._note_steady()
+
+    async def _note_steady(self) -> None:
+        """
+        Remember where a clock stands that has gone on evenly: events that were recorded years ahead would make every start
+        doubt it again.
+        """
+        if self.clock.is_steady:
+            now = now_ms()
+            if not now - STEADY_NOTED_MS < await self._db.read(captured.steady_ms) <= now:
+                await self._db.run(captured.note_steady, now)
 
     def _heard_ms(self, session: Session, now: int) -> int:
         """When ``session`` was last heard of, by a wall clock that shows ``now``, whatever it showed then."""

@@ -30,9 +30,14 @@ class WallClock:
     def __init__(self) -> None:
         self._clock = clock.begin(_wall_ms(), elapsed_ms(), 0)
 
-    def compare(self, newest_ms: int) -> None:
-        """Begin again, with the latest time that was ever recorded (0 = none)."""
-        self._set(clock.begin(_wall_ms(), elapsed_ms(), newest_ms))
+    def compare(self, newest_ms: int, steady_ms: int = 0) -> None:
+        """Begin again, with the latest time that was ever recorded and the last that ``is_steady`` stood for (0 = none)."""
+        self._set(clock.begin(_wall_ms(), elapsed_ms(), newest_ms, steady_ms))
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it has gone on evenly for an hour while this process ran."""
+        return self.is_believed and clock.is_steady(self._clock, elapsed_ms())
 
     @property
     def is_believed(self) -> bool:

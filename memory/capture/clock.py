@@ -29,10 +29,15 @@ class Clock(msgspec.Struct, frozen=True):
     """Elapsed time at which it began to stand like this."""
 
 
-def begin(wall_ms: int, elapsed_ms: int, newest_ms: int) -> Clock:
-    """The first look. ``newest_ms``: the latest time that was ever recorded, 0 when nothing was."""
+def begin(wall_ms: int, elapsed_ms: int, newest_ms: int, steady_ms: int = 0) -> Clock:
+    """
+    The first look. ``newest_ms``: the latest time that was ever recorded, 0 when nothing was. ``steady_ms``: what a clock
+    showed that had gone on evenly for STEADY_MS, 0 when none did; what was recorded by a clock that was ahead says nothing
+    against one that goes on from there.
+    """
     ahead = wall_ms - elapsed_ms
-    likely = not newest_ms or newest_ms - JUMP_MS <= wall_ms <= newest_ms + GAP_MS
+    known = [each for each in (newest_ms, steady_ms) if each]
+    likely = not newest_ms or any(each - JUMP_MS <= wall_ms <= each + GAP_MS for each in known)
     return Clock(ahead, ahead if likely else None, elapsed_ms)
 
 
@@ -43,6 +48,11 @@ def look(clock: Clock, wall_ms: int, elapsed_ms: int) -> Clock:
         return Clock(ahead, clock.good_ms, elapsed_ms)
     steady = elapsed_ms - clock.since_ms >= STEADY_MS
     return Clock(ahead, ahead if steady or is_believed(clock) else clock.good_ms, clock.since_ms)
+
+
+def is_steady(clock: Clock, elapsed_ms: int) -> bool:
+    """Whether it has gone on evenly for STEADY_MS, by the last look: not merely believed for what was known of it."""
+    return is_believed(clock) and elapsed_ms - clock.since_ms >= STEADY_MS
 
 
 def is_believed(clock: Clock) -> bool:

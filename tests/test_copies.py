@@ -62,7 +62,7 @@ async def test_a_copy_shares_the_fate_of_the_first(
 
 async def test_copies_that_wait_count_as_events_in_flight(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are bounded as everything else that waits for the disk."""
-    monkeypatch.setattr("recalld.actors.writer.ingest.IN_FLIGHT", 2)
+    monkeypatch.setattr("recalld.actors.writer.reception.IN_FLIGHT", 2)
     async with running(short_tmp) as rig:
         line = prompt("s1", rig.checkout(), "Fix the gear")
         queues = [_taken(rig, line) for _ in range(3)]
@@ -74,5 +74,5 @@ async def test_copies_that_wait_count_as_events_in_flight(short_tmp: Path, monke
 def _taken(rig: Rig, line: dict[str, Any]) -> asyncio.Queue[dict[str, Any]]:
     """Hand a line to the door's other side; where its acknowledgement comes."""
     answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    rig.ingest.take(json.dumps(line).encode(), lambda text: answers.put_nowait(json.loads(text)))
+    rig.ingest.reception.take(json.dumps(line).encode(), lambda text: answers.put_nowait(json.loads(text)))
     return answers

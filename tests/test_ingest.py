@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from recalld.actors.writer import finisher as finisher_module
-from recalld.actors.writer import ingest as ingest_module
+from recalld.actors.writer import reception
 from recalld.actors.writer import spool as spool_module
 from recalld.actors.writer.records import captured
 from recalld.memory.capture import events, ledger
@@ -99,7 +99,7 @@ async def test_pipelined_lines_are_acknowledged_in_order(short_tmp: Path) -> Non
 
 async def test_beyond_its_limit_the_door_says_overloaded(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1024 in flight, then a retry hint; nothing that was refused is stored, what was accepted is."""
-    monkeypatch.setattr(ingest_module, "IN_FLIGHT", 0)
+    monkeypatch.setattr(reception, "IN_FLIGHT", 0)
     async with running(short_tmp) as rig:
         [answer] = await rig.send(prompt("s1", rig.checkout(), "Fix the gear"))
         assert answer["error"] == "overloaded"

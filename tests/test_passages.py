@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranking import TODAY, Similar, card, words, world
 from recalld.memory.recall.params import Params
-from recalld.memory.recall.passages import QUOTE_CHARS, Passage, PassageText, present
+from recalld.memory.recall.passages import QUOTE_CHARS, Judge, Passage, PassageText, present
 from recalld.memory.recall.query import analyse
 from recalld.memory.recall.rank import Candidate, Ranking
+from recalld.memory.recall.tokens import sentences
 from recalld.memory.recall.types import Evidence
 
 NOTES = world(card(1, "Granite team", kind="team"), card(2, "Greta", kind="person"), card(3, "Mosscache", kind="tool"))
@@ -80,6 +81,23 @@ def test_similarity_chooses_between_sentences() -> None:
     texts = {1: [PassageText(chunk_id=9, text=text, line_from=1, line_to=1)]}
     (shown,) = present(asked, _ranking(Candidate(note_id=1, score=1.0)), texts, evidence, Params(), k=5)
     assert shown.passage.sentence == "Bbbbbbbbb."
+
+
+WORDS = "team Team moves moved replaced now mo[[x|ve]]s te**am**s _team_ 止损 café # team's a-team 12 no. x. ".split()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*WORDS, "y" * 590]), st.sampled_from((" ", ". ", "\n\n", "\n- ", "", "。")))),
+    st.sampled_from(("which team moves now?", "止损 café", "relational teams 12", "?")),
+)
+def test_words_are_those_of_each_sentence(parts: list[tuple[str, str]], question: str) -> None:
+    """Looked for in the passage as a whole, they are what reading it sentence by sentence finds."""
+    text = "".join(word + end for word, end in parts)
+    asked = analyse(question, NOTES, TODAY)
+    judge = Judge(asked, Evidence(text=None, vector=None, note_of_chunk={}), Params(), NOTES, linked=False)
+    spans = sentences(text)
+    each = {index: judge.words_in(text[slice(*span)]) for index, span in enumerate(spans)}
+    assert judge.words(text, spans) == {index: words for index, words in each.items() if words}
 
 
 def test_near_duplicates_become_one_hit() -> None:

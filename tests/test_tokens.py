@@ -6,7 +6,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recalld.memory.recall.tokens import fold, index_text, query_terms, sentences, stem
+from recalld.memory.recall.tokens import bare, fold, index_text, query_terms, sentences, stem, words_of
 
 try:
     import pysqlite3 as sqlite3
@@ -212,6 +212,15 @@ def test_fold():
 def test_sentences(text, expected):
     """Sentences in several scripts; abbreviations, initials and versions do not end one."""
     assert [text[a:b] for a, b in sentences(text)] == expected
+
+
+@given(st.text(alphabet=[chr(code) for code in range(128)]))
+def test_bare_words_stand_where_they_stood(text):
+    """The words of the text, each at its place."""
+    plain = bare(text)
+    assert plain.split() == words_of(fold(text))
+    assert len(plain) == len(text) + 2
+    assert all(plain[at + 1] in (char.lower(), " ") for at, char in enumerate(text))
 
 
 def test_a_row_of_dots_is_read_once():

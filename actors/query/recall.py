@@ -20,7 +20,7 @@ from ...memory.capture.events import Event
 from ...memory.recall import lexical
 from ...memory.recall.lexical import Lexical
 from ...memory.recall.params import Params, changed
-from ...memory.recall.passages import Passage, PassageText, present
+from ...memory.recall.passages import Passage, present
 from ...memory.recall.query import Question, analyse
 from ...memory.recall.rank import Candidate, Ranking, rank
 from ...memory.recall.types import Evidence, NoteCard, TextEvidence
@@ -205,17 +205,8 @@ def find(conn: sqlite3.Connection, asked: Asked, evidence: Evidence, ranking: Ra
     view = asked.view
     first = [c for c in ranking.candidates if c.note_id in view.cards][: asked.width + TWINS]
     wanted = {c.note_id: _passages_to_read(view, c, evidence) for c in first}
-    read = notes.chunks(conn, (chunk for chunks in wanted.values() for chunk in chunks))
-    texts = {
-        note: [
-            PassageText(
-                chunk_id=row.id, text=row.text, line_from=row.line_from, line_to=row.line_to, context=row.context
-            )
-            for chunk in chunks
-            if (row := read.get(chunk)) is not None
-        ]
-        for note, chunks in wanted.items()
-    }
+    read = notes.passages(conn, itertools.chain.from_iterable(wanted.values()))
+    texts = {note: [read[chunk] for chunk in chunks if chunk in read] for note, chunks in wanted.items()}
     shown = present(asked.question, ranking, texts, evidence, asked.params, k=asked.width, catalog=view.notes)
     return tuple(Found(_hit(asked, one.candidate, one.passage), one.candidate, one.passage) for one in shown)
 

@@ -7,17 +7,20 @@ and chooses in each note the sentence that answers, verbatim, with its lines.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from .duplicates import Body
 from .entities import name_key
 from .params import Params
 from .query import Question
 from .rank import Candidate, Ranking
 from .readable import readable
-from .tokens import fold, sentences, words_of
+from .tokens import MAX_SENTENCE_CHARS, bare, fold, sentences, words_of
 from .tokens import stem as stem_of
 from .types import Catalog, Evidence
 
@@ -25,12 +28,6 @@ QUOTE_CHARS = 240
 """Longest quote: a whole note is not a citation."""
 LOOKED_INTO = 3
 """Passages of a note that are read sentence by sentence."""
-SHINGLE = 5
-"""Words per shingle when texts are compared."""
-LENGTHS_ALIKE = 0.8
-MANY_LINES = 8
-MIN_SHINGLES = 8
-"""Shorter texts are near-duplicates only when they are equal."""
 
 _TARGET = re.compile(r"\[\[([^\[\]|#\n]{1,300})[^\[\]|\n]{0,300}(?:\|([^\[\]\n]{0,300}))?\]\]")
 STEM_ENDING = 2
@@ -38,6 +35,8 @@ STEM_ENDING = 2
 _NOW_STEMS = frozenset(("replac", "now", "current", "move", "supersed"))
 UNKNOWN_COSINE = 0.3
 """A sentence without a vector: what an ordinary sentence of the right note has."""
+_CHANGED = re.compile(r"[^\x00-\x22\x24-\x29\x2b-\x3c\x3e-\x5a\\-^`-}\x7f]")
+"""One of ``[#*_~=`` or not ASCII: what ``readable`` or ``fold`` may change by more than its case."""
 _DATE = re.compile(
     r"\b\d{4}-\d{2}-\d{2}\b|\b(?:19|20)\d{2}\b|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\b"
     r"|\b(?:yesterday|today|tomorrow|last|next) ?\w*|\d+月|\d+日|\d+年|\d+월|\d+일"
@@ -48,7 +47,7 @@ _PLACE = re.compile(r"\b(?:in|at|to|from|near|on)\s+(?:the\s+)?[\[*]*[A-Z]\w+")
 _REASON = re.compile(r"\b(?:because|since|so that|due to|therefore|reason|in order to|caused?|weil|denn|porque)\b")
 
 
-class PassageText(msgspec.Struct, frozen=True, kw_only=True):
+class PassageText(msgspec.Struct, frozen=True, gc=False):
     """One passage of a note as it stands in the file."""
 
     chunk_id: int
@@ -91,13 +90,20 @@ def present(
     The first ``k`` hits with their passages. ``texts`` maps note ids to all passages of that note; candidates without texts
     (removed since) are left out, near-duplicates are listed in ``also`` of the first of them.
     """
-    kept: list[tuple[Candidate, _Body]] = []
+    judges: dict[bool, Judge] = {}
+
+    def judge(linked: bool) -> Judge:
+        if linked not in judges:
+            judges[linked] = Judge(question, evidence, params, catalog, linked=linked)
+        return judges[linked]
+
+    kept: list[tuple[Candidate, Body]] = []
     also: dict[int, list[int]] = {}
     for candidate in ranking.candidates:
         passages = texts.get(candidate.note_id)
         if not passages:
             continue
-        body = _Body("\n".join(passage.text for passage in passages))
+        body = Body("\n".join(passage.text for passage in passages))
         least = params.near_duplicate
         twin = next((first for first, seen in kept if seen.like(body, least) >= least), None)
         if twin is not None and not _replaced(candidate, twin):
@@ -107,38 +113,21 @@ def present(
     return tuple(
         Presented(
             candidate=msgspec.structs.replace(candidate, also=tuple(also.get(candidate.note_id, ()))),
-            passage=choose(question, candidate, texts[candidate.note_id], evidence, params, catalog),
+            passage=choose(judge(bool(candidate.link_path)), candidate, texts[candidate.note_id], evidence),
         )
         for candidate, _ in kept
     )
 
 
-def choose(
-    question: Question,
-    candidate: Candidate,
-    passages: Sequence[PassageText],
-    evidence: Evidence,
-    params: Params,
-    catalog: Catalog | None = None,
-) -> Passage:
+def choose(judge: Judge, candidate: Candidate, passages: Sequence[PassageText], evidence: Evidence) -> Passage:
     """The best sentence of one note and the passage that it stands in."""
-    cosines = _cosines(question, candidate.note_id, evidence)
-    linked = bool(candidate.link_path)
-    names = params.sentence_names_linked if linked else params.sentence_names
-    judge = _Judge(
-        question,
-        _term_weights(question, evidence, names),
-        params.sentence_linked_cosine if linked else params.sentence_cosine,
-        params,
-        catalog,
-    )
+    cosines = _cosines(candidate.note_id, evidence)
     passages = _promising(passages, cosines, evidence)
     best: tuple[float, PassageText, int, list[tuple[int, int]], list[float]] | None = None
     for passage in passages:
-        pieces = [(span, passage.text[slice(*span)]) for span in sentences(passage.text)]
-        pieces = [(span, piece) for span, piece in pieces if not _is_heading(piece)]
-        spans = [span for span, _ in pieces]
-        scores = [judge.score(piece, cosines.get((passage.chunk_id, *span))) for span, piece in pieces]
+        text = passage.text
+        spans = [span for span in sentences(text) if text[span[0]] != "#" or not _is_heading(text[slice(*span)])]
+        scores = judge.scores(text, spans, map(cosines.get(passage.chunk_id, {}).get, spans))
         for index, score in enumerate(scores):
             if best is None or score > best[0]:
                 best = (score, passage, index, spans, scores)
@@ -169,14 +158,12 @@ def choose(
 
 
 def _promising(
-    passages: Sequence[PassageText], cosines: Mapping[tuple[int, int, int], float], evidence: Evidence
+    passages: Sequence[PassageText], cosines: Mapping[int, Mapping[tuple[int, int], float]], evidence: Evidence
 ) -> Sequence[PassageText]:
     """The passages of a long note whose sentences are worth reading: those with the question's words or meaning."""
     if len(passages) <= LOOKED_INTO:
         return passages
-    nearest: dict[int, float] = {}
-    for (chunk, _, _), cosine in cosines.items():
-        nearest[chunk] = max(cosine, nearest.get(chunk, 0.0))
+    nearest = {chunk: max(known.values()) for chunk, known in cosines.items()}
     matches = evidence.text.scores.values() if evidence.text is not None else ()
     words = {p.chunk_id: sum(found.get(p.chunk_id, 0.0) for found in matches) for p in passages}
     most = max(words.values()) or 1.0
@@ -184,12 +171,17 @@ def _promising(
     return sorted(passages, key=lambda p: (-worth[p.chunk_id], p.line_from))[:LOOKED_INTO]
 
 
-def _cosines(question: Question, note: int, evidence: Evidence) -> dict[tuple[int, int, int], float]:
-    found: dict[tuple[int, int, int], float] = {}
-    for vector in (evidence.vector,):
-        if vector is not None:
-            for chunk, start, end, cosine in vector.sentences(note):
-                found[chunk, start, end] = max(cosine, found.get((chunk, start, end), 0.0))
+def _cosines(note: int, evidence: Evidence) -> dict[int, dict[tuple[int, int], float]]:
+    """Chunk -> slice of its text -> cosine of that sentence to the question, 0 at least."""
+    found: dict[int, dict[tuple[int, int], float]] = {}
+    if evidence.vector is not None:
+        for chunk, start, end, cosine in evidence.vector.sentences(note):
+            known = found.get(chunk)
+            if known is None:
+                known = found[chunk] = {}
+            span = (start, end)
+            least = known.get(span, 0.0)
+            known[span] = least if least > cosine else cosine
     return found
 
 
@@ -207,36 +199,74 @@ def _term_weights(question: Question, evidence: Evidence, names: float) -> dict[
     return weights
 
 
-class _Judge:
-    """Scores the sentences of one note."""
+class Judge:
+    """Scores the sentences of notes: of those that a link brought (``linked``), or of others."""
 
     def __init__(
-        self, question: Question, weights: Mapping[str, float], cosine: float, params: Params, catalog: Catalog | None
+        self, question: Question, evidence: Evidence, params: Params, catalog: Catalog | None, *, linked: bool
     ) -> None:
-        self.question, self.weights, self.cosine, self.params, self.catalog = question, weights, cosine, params, catalog
-        self.total = sum(weights.values()) or 1.0
+        self.question, self.params, self.catalog = question, params, catalog
+        self.cosine = params.sentence_linked_cosine if linked else params.sentence_cosine
+        self.weights = _term_weights(
+            question, evidence, params.sentence_names_linked if linked else params.sentence_names
+        )
+        self.total = sum(self.weights.values()) or 1.0
         # Stemming costs 15 us a word, changes its last letters and never the first two: only what may match is stemmed.
-        stems = (*weights, *(_NOW_STEMS if question.time == "current" else ()))
+        stems = (*self.weights, *(_NOW_STEMS if question.time == "current" else ()))
         self.heads = {stem[:2] for stem in stems}
         self.starts = tuple({stem[: max(2, len(stem) - STEM_ENDING)] for stem in stems})
+        self.blank_starts = tuple(" " + start for start in self.starts if start.isascii())
 
-    def score(self, sentence: str, cosine: float | None) -> float:
-        shown = readable(sentence)
-        words = self._words_in(fold(shown))
-        score = self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE)
-        if words:
+    def scores(self, text: str, spans: Sequence[tuple[int, int]], cosines: Iterable[float | None]) -> list[float]:
+        """One score for each sentence; ``cosines`` are theirs, None where one is not known."""
+        question = self.question
+        scores = [self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE) for cosine in cosines]
+        found = self.words(text, spans)
+        for index, words in found.items():
             said = sum(weight for stem, weight in self.weights.items() if stem in words)
-            score += self.params.sentence_words * said / self.total
-        if self.question.wants or self.question.time == "when":
-            score += self.params.sentence_type * _fits(self.question, sentence, shown)
-        if self.question.kinds and self.catalog is not None and self._links_to_kind(sentence):
-            score += self.params.sentence_kind
-        if self.question.time == "current" and words & _NOW_STEMS:
-            score += 0.05
-        return score
+            scores[index] += self.params.sentence_words * said / self.total
+        if question.wants or question.time == "when":
+            for index, (start, end) in enumerate(spans):
+                scores[index] += self.params.sentence_type * _fits(question, readable(text[start:end]))
+        if question.kinds and self.catalog is not None:
+            for index, (start, end) in enumerate(spans):
+                if self._links_to_kind(text[start:end]):
+                    scores[index] += self.params.sentence_kind
+        if question.time == "current":
+            for index, words in found.items():
+                if words & _NOW_STEMS:
+                    scores[index] += 0.05
+        return scores
 
-    def _words_in(self, folded: str) -> set[str]:
-        """Stems of the words that may be the question's."""
+    def words(self, text: str, spans: Sequence[tuple[int, int]]) -> dict[int, set[str]]:
+        """Stems of the words that may be the question's, of the sentences that have any."""
+        begins, ends = [start for start, _ in spans], [end for _, end in spans]
+        if MAX_SENTENCE_CHARS in map(operator.sub, ends, begins):
+            # It may have been cut inside a word.
+            apart = set(range(len(spans)))
+        else:
+            apart = _with_markup(text, begins, ends)
+        found: dict[int, set[str]] = {}
+        for index in apart:
+            if words := self.words_in(text[begins[index] : ends[index]]):
+                found[index] = words
+        if len(apart) == len(spans):
+            return found
+        plain = bare(text)
+        for start in self.blank_starts:
+            at = plain.find(start)
+            while at >= 0:
+                end = plain.find(" ", at + 1)
+                index = bisect_right(begins, at) - 1
+                word = plain[at + 1 : end]
+                if index >= 0 and at < ends[index] and index not in apart and word[:2] in self.heads:
+                    found.setdefault(index, set()).add(stem_of(word))
+                at = plain.find(start, end)
+        return found
+
+    def words_in(self, sentence: str) -> set[str]:
+        """Stems of its words that may be the question's."""
+        folded = fold(readable(sentence))
         heads, starts = self.heads, self.starts
         for start in starts:
             if start in folded:
@@ -257,7 +287,21 @@ class _Judge:
         return False
 
 
-def _fits(question: Question, sentence: str, readable: str) -> float:
+def _with_markup(text: str, begins: Sequence[int], ends: Sequence[int]) -> set[int]:
+    """The sentences whose words are not those of ``bare``: they hold what ``readable`` or ``fold`` may change."""
+    found: set[int] = set()
+    match = _CHANGED.search(text)
+    while match is not None:
+        index = bisect_right(begins, match.start()) - 1
+        if index >= 0 and match.start() < ends[index]:
+            found.add(index)
+        if index + 1 == len(begins):
+            break
+        match = _CHANGED.search(text, begins[index + 1])
+    return found
+
+
+def _fits(question: Question, readable: str) -> float:
     wants = "date" if question.time == "when" and not question.wants else question.wants
     match wants:
         case "date":
@@ -291,61 +335,6 @@ def _widen(spans: Sequence[tuple[int, int]], scores: Sequence[float], index: int
 
 def _is_heading(text: str) -> bool:
     return text.lstrip().startswith("#") and "\n" not in text.strip() and text.lstrip().lstrip("#").startswith(" ")
-
-
-class _Body:
-    """The text of a note, for comparison: its shingles are made when a text of about the same length comes along."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.lines = frozenset(text.splitlines())
-        self._words: list[str] | None = None
-        self._vocabulary: frozenset[str] = frozenset()
-        self._shingles: set[tuple[str, ...]] | None = None
-
-    def like(self, other: _Body, least: float) -> float:
-        """
-        Jaccard similarity of shingles, 0…1; 0 without looking for lengths that rule a likeness of 0.8 out, and for words that
-        rule ``least`` out.
-        """
-        mine, theirs = len(self.text), len(other.text)
-        if mine < LENGTHS_ALIKE * theirs or theirs < LENGTHS_ALIKE * mine:
-            return 0.0
-        # A copy with changes still has most of its lines; comparing those costs a tenth.
-        many = len(self.lines) >= MANY_LINES <= len(other.lines)
-        if many and len(self.lines & other.lines) * 2 < len(self.lines | other.lines):
-            return 0.0
-        if not self._may_be_like(other, least):
-            return 0.0
-        one, two = self.shingles(), other.shingles()
-        if min(len(one), len(two)) < MIN_SHINGLES:
-            return float(one == two)
-        return len(one & two) / len(one | two)
-
-    def shingles(self) -> set[tuple[str, ...]]:
-        if self._shingles is None:
-            words = self.words()
-            self._shingles = set(zip(*(words[i:] for i in range(SHINGLE)), strict=False)) or {tuple(words)}
-        return self._shingles
-
-    def words(self) -> list[str]:
-        if self._words is None:
-            self._words = words_of(fold(self.text))
-            self._vocabulary = frozenset(self._words)
-        return self._words
-
-    def _may_be_like(self, other: _Body, least: float) -> bool:
-        """
-        Whether the words allow a likeness of ``least``. A word that the other text has not begins a shingle that it has not,
-        unless it is one of the last four; a likeness leaves only so many shingles to one of the two.
-        """
-        lengths = len(self.words()), len(other.words())
-        if min(lengths) < MIN_SHINGLES + SHINGLE:
-            return True
-        # The shared words are few where texts differ: a third of the time of the difference itself.
-        shared = len(self._vocabulary & other._vocabulary)
-        alone = len(self._vocabulary) + len(other._vocabulary) - 2 * shared - 2 * (SHINGLE - 1)
-        return alone * (1.0 + least) <= (1.0 - least) * sum(lengths)
 
 
 def _replaced(candidate: Candidate, twin: Candidate) -> bool:

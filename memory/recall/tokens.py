@@ -46,6 +46,7 @@ _HIRAGANA_ONLY = re.compile("[\u3040-\u309f\u30fc]+")
 _NOT_WORD = re.compile(r"[\W_]+")
 _TOKEN = re.compile(r"[^\W_]+")
 _BLANKS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_BARE = bytes(ord(chr(code).lower()) if code not in _BLANKS and code < 128 else ord(" ") for code in range(256))
 _APOSTROPHES = str.maketrans("", "", "'\u2019\u02bc")
 _PUNCTUATION = ".,;:!?¿¡()[]{}\"'«»“”„…"
 _CLITICS = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "l", "qu", "n", "c", "j"))
@@ -85,6 +86,14 @@ def words_of(folded: str) -> list[str]:
     if folded.isascii():
         return folded.translate(_BLANKS).split()  # a quarter of the time of the pattern
     return _TOKEN.findall(folded)
+
+
+def bare(text: str) -> str:
+    """
+    The words of an ASCII text as ``words_of`` finds them, each where it stands: character ``i`` of the text is ``i + 1`` of this.
+    All else is blanks, one at both ends. Characters that are not ASCII are blanks too, whatever they are.
+    """
+    return f" {text.encode('ascii', 'replace').translate(_BARE).decode('ascii')} "
 
 
 STOPWORDS = {language: frozenset(fold(words).split()) for language, words in LISTS.items()}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ....memory.recall.passages import PassageText
 from ....memory.recall.types import NoteCard
 from ....protocol.messages.common import Link, ParsedNote
 from ...sqlite import sqlite3
@@ -118,13 +119,13 @@ def chunk_keys(conn: sqlite3.Connection, note_ids: Sequence[int]) -> list[tuple[
     return found
 
 
-def chunks(conn: sqlite3.Connection, chunk_ids: Iterable[int]) -> dict[int, ChunkRow]:
+def passages(conn: sqlite3.Connection, chunk_ids: Iterable[int]) -> dict[int, PassageText]:
     """Passages by id; ids that no longer exist are left out."""
-    found: dict[int, ChunkRow] = {}
+    found: dict[int, PassageText] = {}
     for part in _parts(list(chunk_ids)):
         marks = ",".join("?" * len(part))
-        sql = f"SELECT id, note_id, ordinal, context, text, line_from, line_to FROM chunks WHERE id IN ({marks})"
-        found |= {row[0]: ChunkRow._make(row) for row in conn.execute(sql, part)}
+        sql = f"SELECT id, text, line_from, line_to, context FROM chunks WHERE id IN ({marks})"
+        found |= {row[0]: PassageText(*row) for row in conn.execute(sql, part)}
     return found
 
 

@@ -19,7 +19,7 @@ from ...protocol.config import Capture
 from ...protocol.envelope import ProtocolError
 from .database import Database
 from .recorder import Recorder, now_ms
-from .records import captured
+from .records import captured, walltime
 from .wallclock import WallClock, elapsed_ms
 from .wikipages import WikiPages
 
@@ -42,7 +42,7 @@ class Ends:
 
     async def start(self) -> list[Session]:
         """The sessions that have not ended, from the index. Raises what the database raises."""
-        self.clock.compare(await self._db.read(captured.newest_ms), await self._db.read(captured.steady_ms))
+        self.clock.compare(await self._db.read(walltime.newest_ms), await self._db.read(walltime.steady_ms))
         live = await self._db.read(captured.live_sessions)
         for session in live:
             self._live[session.id] = [session, elapsed_ms() - max(0, now_ms() - session.last_ms)]
@@ -92,8 +92,8 @@ class Ends:
         """
         if self.clock.is_steady:
             now = now_ms()
-            if not now - STEADY_NOTED_MS < await self._db.read(captured.steady_ms) <= now:
-                await self._db.run(captured.note_steady, now)
+            if not now - STEADY_NOTED_MS < await self._db.read(walltime.steady_ms) <= now:
+                await self._db.run(walltime.note_steady, now)
 
     def _heard_ms(self, session: Session, now: int) -> int:
         """When ``session`` was last heard of, by a wall clock that shows ``now``, whatever it showed then."""

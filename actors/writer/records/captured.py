@@ -17,8 +17,6 @@ decode_session = msgspec.msgpack.Decoder(Session).decode
 decode_handoff = msgspec.msgpack.Decoder(Handoff).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 
-STEADY_KEY = "clock_steady_ms"
-
 
 def applied_seq(conn: sqlite3.Connection) -> int:
     """The last journal entry that this database has seen."""
@@ -57,23 +55,6 @@ def expire_handoffs(conn: sqlite3.Connection, now_ms: int, expire_days: int) -> 
     query = "SELECT handoff FROM handoffs WHERE state IN ('open', 'offered') AND at_ms < ?"
     old = (decode_handoff(row[0]) for row in conn.execute(query, (now_ms - expire_days * handoffs.DAY_MS,)))
     return [each.id for each in old if handoffs.expired(each, now_ms, expire_days)]
-
-
-def newest_ms(conn: sqlite3.Connection) -> int:
-    """The latest time at which anything is known to have happened; 0 when nothing has."""
-    looks = ("SELECT max(swept_ms) FROM vaults", "SELECT max(last_ms) FROM sessions")
-    return max(int(conn.execute(look).fetchone()[0] or 0) for look in looks)
-
-
-def steady_ms(conn: sqlite3.Connection) -> int:
-    """What the wall clock showed when it was last known to be steady; 0 when it never was, or the index is a new one."""
-    row = conn.execute("SELECT value FROM meta WHERE key = ?", (STEADY_KEY,)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def note_steady(conn: sqlite3.Connection, wall_ms: int) -> None:
-    """The clock is known to be steady, and shows ``wall_ms``."""
-    conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (STEADY_KEY, wall_ms))
 
 
 def get_session(conn: sqlite3.Connection, key: str) -> Session | None:

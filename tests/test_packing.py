@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recalld.actors.writer.wiki import packing
-from recalld.actors.writer.wiki import store as store_module
+from recalld.actors.writer.wiki import committer, packing
 from recalld.actors.writer.wiki.store import Wiki
 
 PAGES = 30
@@ -69,7 +68,7 @@ async def test_it_is_done_when_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Nobody asks for it: many objects are reason enough, once."""
     monkeypatch.setattr(packing, "MANY", 1)
     monkeypatch.setattr(packing, "SAMPLE", "")
-    monkeypatch.setattr(store_module, "SWEEP_S", 0.05)
+    monkeypatch.setattr(committer, "SWEEP_S", 0.05)
     started: list[Path] = []
     begun = threading.Event()
     start = packing.start

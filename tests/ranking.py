@@ -6,11 +6,12 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from recalld.memory.recall.catalog import Notes
 from recalld.memory.recall.params import Params
 from recalld.memory.recall.query import Question, analyse
 from recalld.memory.recall.rank import Ranking, rank
-from recalld.memory.recall.types import Edge, Evidence, NoteCard, TextEvidence, VectorMatch
+from recalld.memory.recall.types import Edge, Evidence, Grains, NoteCard, TextEvidence, VectorMatch
 
 TODAY = datetime.date(2026, 3, 1)
 CHUNKS = 100
@@ -41,6 +42,11 @@ class Similar:
         found = self.cosines[note_id]
         best = max(found)
         return VectorMatch(sum(found) / len(found), best, note_id, best, note_id, 0, 10)
+
+    def grains(self, notes: Sequence[int]) -> Grains:
+        found = {note: match for note in notes if (match := self.get(note)) is not None}
+        columns = [[m.note_cos, m.chunk_cos, m.sentence_cos, math.nan] for m in found.values()]
+        return Grains(list(found), *np.array(columns, np.float32).reshape(-1, 4).T)
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         return [(note_id, 10 * i, 10 * i + 10, cosine) for i, cosine in enumerate(self.cosines.get(note_id, ()))]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...memory.recall.types import VectorMatch
+from ...memory.recall.types import Grains, VectorMatch
 from .quantised import Floats, Ints, firsts, floats, ranges
 from .streams.vectors import SentenceRow
 
@@ -108,39 +108,46 @@ class Similarities:
     def get(self, note_id: int) -> VectorMatch | None:
         """The match of one note, None when it has no vectors yet. The slice is (0, 0) where no sentence was compared."""
         if note_id not in self._matches:
-            self.prepare((note_id,))
+            self._matches[note_id] = self._match(note_id)
         return self._matches[note_id]
 
-    def prepare(self, note_ids: Iterable[int]) -> None:
-        """Have the matches of these notes at hand: many at once cost little more than one."""
-        wanted = [note for note in note_ids if note not in self._matches]
-        self._matches.update(dict.fromkeys(wanted))
+    def grains(self, notes: Sequence[int]) -> Grains:
+        """Of those ``notes`` that have vectors, in their order: many at once cost little more than one."""
         layout = self._layout
-        if not wanted or not len(layout.note_ids):
-            return
-        ids = np.array(wanted, np.int64)
+        if not notes or not len(layout.note_ids):
+            nothing = np.zeros(0, np.float32)
+            return Grains((), nothing, nothing, nothing, nothing)
+        ids = np.array(notes, np.int64)
         places = np.minimum(np.searchsorted(layout.note_ids, ids), len(layout.note_ids) - 1)
         places = places[layout.note_ids[places] == ids]
-        if not len(places):
-            return
         self._compare(places[~self._compared[places]])
-        pairs, bounds = ranges(layout.starts[places], layout.starts[places + 1])
-        owner = np.repeat(np.arange(len(places)), layout.starts[places + 1] - layout.starts[places])
-        # The first of each note in order of (note, cosine downwards) is its best chunk.
-        best = pairs[np.lexsort((-self._cosines[pairs], owner))][bounds]
-        chunks, chunk_cos, compared = layout.chunks[best], self._cosines[best], self._compared[places]
-        bare = self._bare_cos[places].tolist()
-        found = zip(
-            self._note_cos[places].tolist(),
-            chunk_cos.tolist(),
-            chunks.tolist(),
-            np.where(compared, self._sentence_cos[places], chunk_cos).tolist(),
-            np.where(compared, self._holder[places], chunks).tolist(),
-            *self._span[places].T.tolist(),
-            [None if value == NOT_COMPARED else value for value in bare],
-            strict=True,
+        compared = self._compared[places]
+        chunk_cos, bare_cos = self._best[places], self._bare_cos[places]
+        bare_cos[bare_cos == NOT_COMPARED] = np.nan
+        sentence_cos = np.where(compared, self._sentence_cos[places], chunk_cos)
+        return Grains(layout.note_ids[places].tolist(), self._note_cos[places], chunk_cos, sentence_cos, bare_cos)
+
+    def _match(self, note_id: int) -> VectorMatch | None:
+        at = self._place_of(note_id)
+        if at is None:
+            return None
+        if not self._compared[at]:
+            self._compare(np.array([at], np.int64))
+        start, end = self._bounds(at)
+        chunk = int(self._layout.chunks[start + int(self._cosines[start:end].argmax())])
+        bare = float(self._bare_cos[at])
+        begin, stop = self._span[at].tolist()
+        compared = bool(self._compared[at])
+        return VectorMatch(
+            note_cos=float(self._note_cos[at]),
+            chunk_cos=float(self._best[at]),
+            chunk_id=chunk,
+            sentence_cos=float((self._sentence_cos if compared else self._best)[at]),
+            sentence_chunk_id=int(self._holder[at]) if compared else chunk,
+            char_from=begin,
+            char_to=stop,
+            bare_cos=None if bare == NOT_COMPARED else bare,
         )
-        self._matches.update(zip(layout.note_ids[places].tolist(), itertools.starmap(VectorMatch, found), strict=True))
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         """All sentences of one note: (chunk id, char from, char to, cosine), in order; [] where none are at hand."""

@@ -147,7 +147,7 @@ def _ahead(ordered: Sequence[float]) -> float:
 
 
 def _sentence(dense: Dense, note: int) -> float:
-    match = dense.match.get(note)
+    match = dense.match(note)
     return match.sentence_cos if match else 0.0
 
 

@@ -135,7 +135,6 @@ def _votes(
         more = dense.read(evidence, fresh, params)
         similar.score.update(more.score)
         similar.cosine.update(more.cosine)
-        similar.match.update(more.match)
         added = fusion.fuse(weight, _only(text_scores, fresh), {}, more.score)
         _kinds_asked_for(added, question, catalog, params)
         base.update(added)
@@ -281,7 +280,7 @@ class _Book:
         )
 
     def _place(self, note: int) -> tuple[int, tuple[int, int]]:
-        match = self.similar.match.get(note)
+        match = self.similar.match(note)
         if match is not None:
             return match.sentence_chunk_id or match.chunk_id, (match.char_from, match.char_to)
         if self.words is not None and note in self.words.score:
@@ -305,12 +304,13 @@ class _Book:
                 weight=round(self.weight.entity, 3),
                 detail=", ".join(said),
             )
-        if note in self.similar.score:
+        match = self.similar.match(note)
+        if match is not None:
             found["vector"] = StreamVote(
                 rank=self.vector_ranks[note],
                 score=round(self.similar.cosine[note], 4),
                 weight=round(self.weight.vector, 3),
-                detail=f"note {self.similar.match[note].note_cos:.2f}, sentence {self.similar.match[note].sentence_cos:.2f}",
+                detail=f"note {match.note_cos:.2f}, sentence {match.sentence_cos:.2f}",
             )
         vote = self.votes.get(note)
         if vote is not None:

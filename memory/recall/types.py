@@ -7,9 +7,11 @@ The query actor fills them from SQLite and from the vector matrix; everything he
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ...protocol.messages.common import Link
 
@@ -88,6 +90,17 @@ class VectorMatch(msgspec.Struct, frozen=True, array_like=True):
     """Of its nearest sentence to the question without what all passages have in common; None where that is not known."""
 
 
+class Grains(NamedTuple):
+    """Of some notes, row by row, what ``VectorMatch`` says of one."""
+
+    notes: Sequence[int]
+    note_cos: NDArray[np.float32]
+    chunk_cos: NDArray[np.float32]
+    sentence_cos: NDArray[np.float32]
+    bare_cos: NDArray[np.float32]
+    """NaN where it is not known."""
+
+
 class VectorEvidence(Protocol):
     """Similarities of all notes to the question; cheap to ask for any single note."""
 
@@ -97,6 +110,10 @@ class VectorEvidence(Protocol):
 
     def get(self, note_id: int) -> VectorMatch | None:
         """The match of one note, None when it has no vectors yet."""
+        ...
+
+    def grains(self, notes: Sequence[int]) -> Grains:
+        """Of those ``notes`` that have vectors, in their order: many at once cost little more than one."""
         ...
 
     def sentences(self, note_id: int) -> Sequence[tuple[int, int, int, float]]:

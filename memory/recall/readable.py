@@ -18,8 +18,9 @@ def readable(text: str) -> str:
 
     A link's target is an identifier ("tool-mosscache"), which pulls an embedding away from the sentence that it stands in.
     """
-    if "[" in text:
+    if "[[" in text:
         text = _WIKILINK.sub(_shown, text)
+    if "](" in text:
         text = _LINK.sub(r"\1", text)
     if "#" in text:
         text = _HEADING.sub("", text)

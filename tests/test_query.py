@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import os
+import threading
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 from recalld.actors.base import Env
+from recalld.actors.query import recall as steps
 from recalld.actors.query.actor import QueryActor
 from recalld.actors.query.filters import place_of
 from recalld.actors.query.offline import answer_offline
@@ -115,6 +118,32 @@ async def test_an_embedder_that_fails_costs_one_stream(asked, fault, monkeypatch
     assert answer.hits[0].path == "people/ana.md"
     assert answer.degraded == ("vector",)
     assert "vector" in answer.note
+
+
+async def test_a_question_that_is_given_up_leaves_nothing_behind(asked, monkeypatch):
+    """Its reader's thread goes on for a moment and finds probes to embed; nobody waits for them any more."""
+    errors, started, release = [], threading.Event(), threading.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
+    prepare = steps.prepare
+
+    def slowly(*arguments):
+        found = prepare(*arguments)
+        assert found.question.probes
+        started.set()
+        assert release.wait(30)
+        return found
+
+    monkeypatch.setattr(steps, "prepare", slowly)
+    async with anyio.create_task_group() as group:
+        group.start_soon(asked.ask, "What is the phone extension of Ana Lima?")
+        await anyio.to_thread.run_sync(started.wait)
+        group.cancel_scope.cancel()
+    calls = asked.embedder.calls
+    release.set()
+    monkeypatch.setattr(steps, "prepare", prepare)
+    assert (await asked.ask("kites in Porto")).hits[0].path == "people/ana.md"
+    assert asked.embedder.calls == calls + 1
+    assert errors == []
 
 
 async def _silent(asked):

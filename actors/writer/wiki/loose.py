@@ -15,6 +15,9 @@ from pathlib import Path
 
 STEP_BYTES = 1 << 20
 """What is held in memory of an object while it is looked through."""
+LATE_S = 600.0
+"""What was written so long before the newest one had reached the disk before whatever cut that one off."""
+CUT_OFF = "it is cut off"
 
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _REST = re.compile(r"[0-9a-f]{38}")
@@ -43,7 +46,22 @@ def damage(name: str, path: Path) -> str:
     except zlib.error as error:
         return f"it is not what git writes: {error}"
     if not inflater.eof:
-        return "it is cut off"
+        return CUT_OFF
     if data or inflater.unused_data:
         return "something stands behind its end"
     return "" if digest.hexdigest() == name else "its content has another hash"
+
+
+def set_aside_cut_off(objects: Path) -> list[str]:
+    """
+    Give the newest objects another name where they are cut off, as a power cut leaves them: libgit2 would look for their end
+    for ever, and so it says that they are missing. Their paths below ``objects``, as they were. Raises OSError.
+    """
+    times = {path: path.stat().st_mtime for _, path in find(objects)}
+    late = max(times.values(), default=0.0) - LATE_S
+    cut_off = [
+        path for path, at in times.items() if at >= late and damage(path.parent.name + path.name, path) == CUT_OFF
+    ]
+    for path in cut_off:
+        path.rename(path.with_name(f"{path.name}.cut-off"))
+    return [f"{path.parent.name}/{path.name}" for path in cut_off]

@@ -19,6 +19,7 @@ import pygit2
 from pygit2.enums import DiffOption, FileMode, ObjectType, SortMode
 
 from ..disk import make_folder
+from . import loose
 
 log = logging.getLogger("recalld.writer")
 
@@ -69,6 +70,7 @@ class Repository:
         try:
             if not (self.root / ".git").exists():
                 return self._init()
+            self._pass_over_cut_off()
             repo = pygit2.Repository(str(self.root / ".git"))
             if "core.repositoryformatversion" not in repo.config:
                 raise ValueError("its configuration is not one")
@@ -84,6 +86,20 @@ class Repository:
         info.mkdir(exist_ok=True)
         (info / "exclude").write_text(EXCLUDE, encoding="utf-8")
         return repo
+
+    def _pass_over_cut_off(self) -> None:
+        objects = self.root / ".git" / "objects"
+        try:
+            found = loose.set_aside_cut_off(objects)
+        except OSError as error:
+            log.warning("the wiki's history could not be looked through: %s", error)
+            return
+        if found:
+            self.note = (
+                f"objects in the wiki's history were cut off, by a power cut perhaps: {', '.join(found)} in {objects};"
+                " they are named *.cut-off there now: put the files back from a copy of the folder where there is one"
+            )
+            log.error(self.note)
 
     def _start_afresh(self, why: str) -> pygit2.Repository:
         aside = self.root / f".git.damaged-{time.time_ns()}"

@@ -151,9 +151,12 @@ def outputs(folder: Path, batch: list[list[int]]) -> onnxfile.Array:
     return np.asarray(run({"input_ids": ids, "attention_mask": mask}))
 
 
-@pytest.mark.parametrize(("precision", "least"), [("blocks", 0.999), ("dynamic", 0.98)])
+@pytest.mark.parametrize(("precision", "least"), [("blocks", 0.999), ("dynamic", 0.998)])
 def test_a_built_encoder_computes_bert(tmp_path: Path, precision: bert.Precision, least: float) -> None:
-    """The graph built from a safetensors folder gives the vectors of a float32 BERT, whatever is in the batch beside."""
+    """
+    The graph built from a safetensors folder gives the vectors of a float32 BERT, whatever is in the batch beside, and
+    whatever the processor: sums of products that overflow where there is no VNNI would cost 0.02.
+    """
     weights = random_weights()
     encoder = sources.bert_folder(safetensors_folder(tmp_path / "hf", weights))
     bert.save(encoder, tmp_path, precision)

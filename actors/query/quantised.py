@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...memory.runs import begins
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
@@ -119,6 +121,4 @@ def ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 def firsts(values: Ints) -> Ints:
     """Where a run of equal values begins."""
-    begins = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=begins[1:])
-    return np.flatnonzero(begins)
+    return np.flatnonzero(begins(values))

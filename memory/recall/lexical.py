@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs import begins
 from .params import Params
 from .query import SCAFFOLD, Question
 from .types import Catalog, TextEvidence
@@ -137,24 +138,17 @@ def read(
 def _grouped(values: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
     """Of ``values``, equal ones together in ``order``: the distinct ones, for each value which it is, and where each is first."""
     ordered = values[order]
-    begins = _begins(ordered)
+    first = begins(ordered)
     which = np.empty(len(values), np.int64)
-    which[order] = np.cumsum(begins) - 1
-    return ordered[begins], which, order[begins]
+    which[order] = np.cumsum(first) - 1
+    return ordered[first], which, order[first]
 
 
 def _best_passages(passages: Ints, sums: Floats, rows: Ints) -> tuple[Ints, Floats]:
     """Of each row, in order: the passage with the largest sum, the first of equal ones, and that sum."""
     ordered = np.lexsort((-sums, rows))  # passages ascend, and the sort is stable
-    leading = ordered[_begins(rows[ordered])]
+    leading = ordered[begins(rows[ordered])]
     return passages[leading], sums[leading]
-
-
-def _begins(values: Ints) -> NDArray[np.bool_]:
-    """Whether a run of equal values begins here."""
-    begins = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=begins[1:])
-    return begins
 
 
 def _unit(df: int, total: int) -> float:

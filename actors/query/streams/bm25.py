@@ -16,12 +16,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ....memory.recall.lexical import FTS5_K1
+from ....memory.runs import begins
 from ...sqlite import sqlite3
-from .notes import BIND_MAX
+from .notes import parts
 
 TABLES = ("chunk_fts", "past_fts")
-K1, B = 1.2, 0.75
-"""FTS5's bm25() has these built in."""
+FTS5_B = 0.75
+"""FTS5's bm25() has it built in, as FTS5_K1."""
 AVERAGES = 1
 """The row of an FTS5 table's data with the number of rows and of tokens per column."""
 
@@ -59,16 +61,15 @@ def lengths_of(
     conn: sqlite3.Connection, chunks: Iterable[int] | None = None, table: str = TABLES[0]
 ) -> Iterator[tuple[int, int]]:
     """(passage, its tokens) of those ``chunks`` that one table holds; None = of all."""
-    if chunks is None:
-        yield from (
-            (chunk, sum(_varints(sizes))) for chunk, sizes in conn.execute(f"SELECT id, sz FROM {table}_docsize")
+    sql = f"SELECT id, sz FROM {table}_docsize"
+    found: Iterable[tuple[int, bytes]] = (
+        conn.execute(sql)
+        if chunks is None
+        else itertools.chain.from_iterable(
+            conn.execute(f"{sql} WHERE id IN ({','.join('?' * len(part))})", part) for part in parts(list(chunks))
         )
-        return
-    wanted = list(chunks)
-    for start in range(0, len(wanted), BIND_MAX):
-        part = wanted[start : start + BIND_MAX]
-        sql = f"SELECT id, sz FROM {table}_docsize WHERE id IN ({','.join('?' * len(part))})"
-        yield from ((chunk, sum(_varints(sizes))) for chunk, sizes in conn.execute(sql, part))
+    )
+    return ((chunk, sum(_varints(sizes))) for chunk, sizes in found)
 
 
 def shares(
@@ -81,7 +82,7 @@ def shares(
     rows: int,
 ) -> list[dict[int, float]]:
     """
-    Of each word: passage -> BM25 without the IDF (0…K1 + 1), the best ``rows``, best first, ties by passage.
+    Of each word: passage -> BM25 without the IDF (0…FTS5_K1 + 1), the best ``rows``, best first, ties by passage.
 
     ``weights``: of each column. A passage whose length is not known is taken for one of ``mean_tokens``.
     """
@@ -98,19 +99,17 @@ def shares(
     words = np.repeat(np.arange(len(stems)), [len(columns or "") for _, columns in places])
     order = np.lexsort((chunks, words))
     chunks, words, weight = chunks[order], words[order], weight[order]
-    begins = np.ones(len(chunks), np.bool_)
-    np.logical_or(chunks[1:] != chunks[:-1], words[1:] != words[:-1], out=begins[1:])
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(begins(words, chunks))
     chunks, words, frequency = chunks[first], words[first], np.add.reduceat(weight, first)
     tokens, known = np.zeros(len(chunks)), chunks < len(lengths)
     tokens[known] = lengths[chunks[known]]
     tokens[tokens == 0] = mean_tokens
-    share = frequency * (K1 + 1.0) / (frequency + K1 * (1.0 - B + B * tokens / mean_tokens))
+    share = frequency * (FTS5_K1 + 1.0) / (frequency + FTS5_K1 * (1.0 - FTS5_B + FTS5_B * tokens / mean_tokens))
     best = np.lexsort((-share, words))  # passages ascend, and the sort is stable
     found, values = chunks[best].tolist(), share[best].tolist()
     ends = np.cumsum(np.bincount(words, minlength=len(stems))).tolist()
-    parts = (slice(start, min(end, start + rows)) for start, end in itertools.pairwise([0, *ends]))
-    return [dict(zip(found[part], values[part], strict=True)) for part in parts]
+    own = (slice(start, min(end, start + rows)) for start, end in itertools.pairwise([0, *ends]))
+    return [dict(zip(found[part], values[part], strict=True)) for part in own]
 
 
 def _varints(data: bytes) -> Iterator[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ....memory.recall.types import NOBODY, Tally
 from ...sqlite import sqlite3
-from .notes import BIND_MAX
+from .notes import parts
 
 _COUNTS = (
     "sum(f.signal = 'helpful'), sum(f.signal = 'not_helpful'), sum(f.signal = 'stale'), sum(f.signal = 'wrong')"
@@ -26,8 +26,7 @@ def of_all(conn: sqlite3.Connection) -> dict[int, Tally]:
 def of_notes(conn: sqlite3.Connection, note_ids: Sequence[int]) -> dict[int, Tally]:
     """The same for these notes."""
     found: dict[int, Tally] = {}
-    for start in range(0, len(note_ids) if _exists(conn) else 0, BIND_MAX):
-        part = note_ids[start : start + BIND_MAX]
+    for part in parts(note_ids if _exists(conn) else ()):
         chosen = f"AND n.id IN ({','.join('?' * len(part))})"
         counts = _COUNTS.format("notes AS n JOIN feedback AS f ON f.hash = n.hash", chosen)
         found |= _tallies(conn.execute(f"SELECT n.id, {counts}", part))

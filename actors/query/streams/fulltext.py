@@ -12,14 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from ....memory.recall.lexical import FTS5_MIN_IDF
 from ....memory.recall.tokens import Term
 from ....memory.recall.types import TextEvidence
 from ...sqlite import sqlite3
 from . import bm25
-from .notes import BIND_MAX
-
-FTS5_MIN_IDF = 1e-6
-"""FTS5 gives a word of more than half of all rows this weight."""
+from .notes import parts
 
 
 class TextParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +59,7 @@ class Frequencies:
         known = self._known
         found = {stem: known[stem] for stem in stems if stem in known}
         absent = [stem for stem in stems if stem not in found]
-        for start in range(0, len(absent), BIND_MAX):
-            part = absent[start : start + BIND_MAX]
+        for part in parts(absent):
             sql = f"SELECT term, doc FROM chunk_words WHERE term IN ({','.join('?' * len(part))})"
             found |= dict.fromkeys(part, 0) | dict(conn.execute(sql, part).fetchall())
         known.update((stem, found[stem]) for stem in absent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from ....memory.recall.passages import PassageText
 from ....memory.recall.types import NoteCard
 from ....protocol.messages.common import Link, ParsedNote
 from ...sqlite import sqlite3
+
+T = TypeVar("T")
 
 decode_parsed = msgspec.msgpack.Decoder(ParsedNote).decode
 
@@ -113,7 +115,7 @@ def all_chunk_keys(conn: sqlite3.Connection) -> tuple[Iterator[tuple[int, int]],
 def chunk_keys(conn: sqlite3.Connection, note_ids: Sequence[int]) -> list[tuple[int, int, bytes]]:
     """(chunk, note, hash) of the chunks of these notes."""
     found: list[tuple[int, int, bytes]] = []
-    for part in _parts(note_ids):
+    for part in parts(note_ids):
         marks = ",".join("?" * len(part))
         found += conn.execute(f"SELECT id, note_id, hash FROM chunks WHERE note_id IN ({marks})", part).fetchall()
     return found
@@ -122,7 +124,7 @@ def chunk_keys(conn: sqlite3.Connection, note_ids: Sequence[int]) -> list[tuple[
 def passages(conn: sqlite3.Connection, chunk_ids: Iterable[int]) -> dict[int, PassageText]:
     """Passages by id; ids that no longer exist are left out."""
     found: dict[int, PassageText] = {}
-    for part in _parts(list(chunk_ids)):
+    for part in parts(list(chunk_ids)):
         marks = ",".join("?" * len(part))
         sql = f"SELECT id, text, line_from, line_to, context FROM chunks WHERE id IN ({marks})"
         found |= {row[0]: PassageText(*row) for row in conn.execute(sql, part)}
@@ -141,16 +143,17 @@ def chunks_of(conn: sqlite3.Connection, note_id: int, limit: int = -1) -> list[C
 def links_of(conn: sqlite3.Connection, note_ids: Iterable[int]) -> dict[int, tuple[Link, ...]]:
     """Links as written, by note."""
     found: dict[int, tuple[Link, ...]] = {}
-    for part in _parts(list(note_ids)):
+    for part in parts(list(note_ids)):
         marks = ",".join("?" * len(part))
         for note_id, parsed in conn.execute(f"SELECT id, parsed FROM notes WHERE id IN ({marks})", part):
             found[note_id] = decode_parsed(parsed).links
     return found
 
 
-def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), BIND_MAX):
-        yield ids[start : start + BIND_MAX]
+def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """``values`` as many at a time as one statement may name."""
+    for start in range(0, len(values), BIND_MAX):
+        yield values[start : start + BIND_MAX]
 
 
 def note_row(row: tuple[Any, ...]) -> NoteRow:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...sqlite import sqlite3
-from .notes import BIND_MAX
+from .notes import parts
 
 
 class Model(NamedTuple):
@@ -50,8 +50,7 @@ def since(conn: sqlite3.Connection, model_id: int, seen: int) -> list[tuple[byte
 def sentences(conn: sqlite3.Connection, model_id: int, hashes: Sequence[bytes]) -> list[SentenceRow]:
     """Sentences of these chunks, in order of hash and place."""
     found: list[SentenceRow] = []
-    for start in range(0, len(hashes), BIND_MAX):
-        part = hashes[start : start + BIND_MAX]
+    for part in parts(hashes):
         sql = (
             "SELECT hash, char_from, char_to, vec FROM vectors"
             f" WHERE hash IN ({','.join('?' * len(part))}) AND model_id = ? AND ordinal > 0 ORDER BY hash, ordinal"

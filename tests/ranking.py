@@ -11,7 +11,7 @@ from recalld.memory.recall.catalog import Notes
 from recalld.memory.recall.params import Params
 from recalld.memory.recall.query import Question, analyse
 from recalld.memory.recall.rank import Ranking, rank
-from recalld.memory.recall.types import Edge, Evidence, Grains, NoteCard, TextEvidence, VectorMatch
+from recalld.memory.recall.types import Edge, Evidence, Grains, Ints, Matches, NoteCard, TextEvidence, VectorMatch
 
 TODAY = datetime.date(2026, 3, 1)
 CHUNKS = 100
@@ -52,17 +52,23 @@ class Similar:
         return [(note_id, 10 * i, 10 * i + 10, cosine) for i, cosine in enumerate(self.cosines.get(note_id, ()))]
 
 
+def itself(chunks: Ints) -> Ints:
+    """The note of each chunk, where every note is one chunk of the same id."""
+    return chunks
+
+
 def words(question: Question, where: Mapping[str, Sequence[int]], df: Mapping[str, int] | None = None) -> TextEvidence:
     """Each word (as asked) stands once in each of these notes; others stand nowhere, unless ``df`` says otherwise."""
     counts = {term.text: (df or {}).get(term.text, len(where.get(term.text, ()))) for term in question.terms}
-    scores = {
-        term.text: {
-            note: max(1e-6, math.log((CHUNKS - counts[term.text] + 0.5) / (counts[term.text] + 0.5))) for note in notes
-        }
+    matches = {
+        term.text: Matches(
+            np.array(notes, np.int64),
+            np.full(len(notes), max(1e-6, math.log((CHUNKS - counts[term.text] + 0.5) / (counts[term.text] + 0.5)))),
+        )
         for term in question.terms
         if (notes := where.get(term.text)) is not None
     }
-    return TextEvidence(scores=scores, df=counts, chunks_total=CHUNKS)
+    return TextEvidence(matches=matches, df=counts, chunks_total=CHUNKS)
 
 
 def ranked(
@@ -80,7 +86,7 @@ def ranked(
     evidence = Evidence(
         text=words(question, where) if where is not None else None,
         vector=Similar(cosines) if cosines is not None else None,
-        note_of_chunk={note: note for note in notes.cards},
+        note_of_chunk=itself,
     )
     return rank(question, evidence, notes, params or Params(), k=k, **more)  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ from recalld.actors.query.streams import bm25, notes
 from .indexing import Index
 
 WORDS = ("harbour", "cranes", "ledger", "signals", "archive", "turbine", "orchard", "Straße", "東京")
+NO_LENGTHS = np.zeros(1, np.int32)
 WEIGHTS = {"title": 2.0, "heading": 1.5, "body": 1.0}
 
 
@@ -49,6 +50,12 @@ def fts5(conn, table, stem, rows=-1):
     return dict(conn.execute(sql, (f'"{stem}"', "bm25(2.0, 1.5, 1.0)", rows)))
 
 
+def shares(conn, stems, lengths, mean_tokens, rows):
+    """Of each word: passage -> share, best first."""
+    found = bm25.shares(conn, "chunk_fts", stems, WEIGHTS, lengths, mean_tokens, rows)
+    return [dict(zip(share.passages.tolist(), share.shares.tolist(), strict=True)) for share in found]
+
+
 def test_shares_are_those_of_fts5(edited):
     """Of every word: the same passages in the same order, and scores that differ from FTS5's by one factor, the IDF."""
     with connect(edited.paths.database) as conn:
@@ -56,33 +63,44 @@ def test_shares_are_those_of_fts5(edited):
         load_notes(conn, view)
         averages = bm25.averages(conn, "chunk_fts")
         words = stems(conn)
-        found = bm25.shares(conn, "chunk_fts", words, WEIGHTS, view.chunks.lengths, averages.tokens, 1000)
+        found = shares(conn, words, view.chunks.lengths, averages.tokens, 1000)
         assert len(words) > 8
-        for stem, shares in zip(words, found, strict=True):
+        for stem, of_word in zip(words, found, strict=True):
             expected = fts5(conn, "chunk_fts", stem)
-            assert list(shares) == list(expected), stem
-            factors = [expected[chunk] / share for chunk, share in shares.items()]
+            assert list(of_word) == list(expected), stem
+            factors = [expected[chunk] / share for chunk, share in of_word.items()]
             assert factors == pytest.approx([factors[0]] * len(factors), rel=1e-12), stem
 
 
 def test_the_best_few_are_the_first_of_all(edited):
     with connect(edited.paths.database) as conn:
-        lengths = np.zeros(0, np.int32)
-        whole, few = (
-            bm25.shares(conn, "chunk_fts", ["harbour", "ledger"], WEIGHTS, lengths, 20.0, n) for n in (999, 7)
-        )
+        whole, few = (shares(conn, ["harbour", "ledger"], NO_LENGTHS, 20.0, n) for n in (999, 7))
     assert [len(found) for found in few] == [7, 7]
     assert [list(found.items()) for found in few] == [list(found.items())[:7] for found in whole]
 
 
+def test_a_word_with_too_many_places_is_not_read(edited):
+    """The others are, with the same shares."""
+    with connect(edited.paths.database) as conn:
+        whole = bm25.shares(conn, "chunk_fts", ["harbour", "zzz"], WEIGHTS, NO_LENGTHS, 20.0, 10)
+        places = conn.execute("SELECT cnt FROM chunk_words WHERE term = 'harbour'").fetchone()[0]
+        assert whole[0].df > len(whole[0].passages) == 10
+        for most, read in ((places, True), (places - 1, False)):
+            first, none = bm25.shares(conn, "chunk_fts", ["harbour", "zzz"], WEIGHTS, NO_LENGTHS, 20.0, 10, most)
+            assert (first is not None) == read
+            assert none.df == 0
+        assert first is None
+        alone = bm25.shares(conn, "chunk_fts", ["harbour"], WEIGHTS, NO_LENGTHS, 20.0, 10, places)[0]
+        assert (alone.shares == whole[0].shares).all()
+
+
 def test_words_that_occur_nowhere_find_nothing(edited):
     """Between others, and alone; in an index without a note as well."""
-    lengths = np.zeros(4, np.int32)
     with connect(edited.paths.database) as conn:
-        none, some, last = bm25.shares(conn, "chunk_fts", ["zzz", "ledger", "zzy"], WEIGHTS, lengths, 20.0, 10)
+        none, some, last = shares(conn, ["zzz", "ledger", "zzy"], NO_LENGTHS, 20.0, 10)
         assert (none, len(some), last) == ({}, 10, {})
-        assert bm25.shares(conn, "chunk_fts", ["zzz"], WEIGHTS, lengths, 20.0, 10) == [{}]
-        assert bm25.shares(conn, "chunk_fts", [], WEIGHTS, lengths, 20.0, 10) == []
+        assert shares(conn, ["zzz"], NO_LENGTHS, 20.0, 10) == [{}]
+        assert shares(conn, [], NO_LENGTHS, 20.0, 10) == []
 
 
 def test_an_empty_index_has_averages(index):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from ranking import TODAY, Similar, card, ranked, words, world
+from ranking import TODAY, Similar, card, itself, ranked, words, world
 from recalld.memory.recall import confidence
 from recalld.memory.recall.confidence import Features, default_model, estimate
 from recalld.memory.recall.params import Model, Params
@@ -21,7 +21,7 @@ def ask(
     question = analyse(text, NOTES, TODAY)
     assert question.probes
     evidence = Evidence(
-        text=words(question, where), vector=Similar(cosines), note_of_chunk={n: n for n in NOTES.cards},
+        text=words(question, where), vector=Similar(cosines), note_of_chunk=itself,
         probes=(Similar(residue),),
     )  # fmt: skip
     return rank(question, evidence, NOTES, Params(), k=5)

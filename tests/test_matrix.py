@@ -264,6 +264,16 @@ def test_any_order_of_changes_ends_like_a_fresh_load(data):
     assert all(table.note_of(chunk) == (world.chunks[chunk][0] if chunk in kept else 0) for chunk in world.chunks)
 
 
+def test_chunks_that_nobody_holds_have_no_note():
+    """Removed ones, and those that were added after the table was read, however many there are."""
+    table = ChunkTable()
+    table.replace((), [(chunk, 1 + chunk // 4, key(chunk)) for chunk in range(1, 1024)], [(9, 70), (1023, 30)])
+    table.replace([2], ())
+    ids = np.array([9, 4, 1023, 1024, 10**9])
+    assert table.notes_of(ids).tolist() == [3, 0, 256, 0, 0]
+    assert table.lengths.take(ids, mode="clip").tolist() == [70, 0, 30, 0, 0]
+
+
 @pytest.mark.parametrize("embedded", [0, 1, 100])
 def test_texts_that_wait_for_their_vector_are_no_waste(embedded):
     """While a large vault is embedded, most texts have no vector for minutes: that is no reason to load all of it anew."""

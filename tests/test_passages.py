@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ranking import TODAY, Similar, card, words, world
+from ranking import TODAY, Similar, card, itself, words, world
 from recalld.memory.recall.params import Params
 from recalld.memory.recall.passages import QUOTE_CHARS, Judge, Passage, PassageText, present
 from recalld.memory.recall.query import analyse
@@ -23,7 +23,7 @@ TEXT = (
 
 def passage_of(question: str, text: str = TEXT, **candidate: object) -> Passage:
     asked = analyse(question, NOTES, TODAY)
-    evidence = Evidence(text=words(asked, {}), vector=None, note_of_chunk={})
+    evidence = Evidence(text=words(asked, {}), vector=None, note_of_chunk=itself)
     ranking = _ranking(Candidate(note_id=1, score=1.0, **candidate))  # type: ignore[arg-type]
     texts = {1: [PassageText(chunk_id=9, text=text, line_from=5, line_to=5 + text.count("\n"))]}
     return present(asked, ranking, texts, evidence, Params(), k=5, catalog=NOTES)[0].passage
@@ -77,7 +77,7 @@ def test_similarity_chooses_between_sentences() -> None:
         def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
             return [(9, *span, value) for span, value in zip(spans, (0.1, 0.6, 0.2), strict=True)]
 
-    evidence = Evidence(text=None, vector=Near({1: 0.5}), note_of_chunk={})
+    evidence = Evidence(text=None, vector=Near({1: 0.5}), note_of_chunk=itself)
     texts = {1: [PassageText(chunk_id=9, text=text, line_from=1, line_to=1)]}
     (shown,) = present(asked, _ranking(Candidate(note_id=1, score=1.0)), texts, evidence, Params(), k=5)
     assert shown.passage.sentence == "Bbbbbbbbb."
@@ -94,7 +94,7 @@ def test_words_are_those_of_each_sentence(parts: list[tuple[str, str]], question
     """Looked for in the passage as a whole, they are what reading it sentence by sentence finds."""
     text = "".join(word + end for word, end in parts)
     asked = analyse(question, NOTES, TODAY)
-    judge = Judge(asked, Evidence(text=None, vector=None, note_of_chunk={}), Params(), NOTES, linked=False)
+    judge = Judge(asked, Evidence(text=None, vector=None, note_of_chunk=itself), Params(), NOTES, linked=False)
     spans = sentences(text)
     each = {index: judge.words_in(text[slice(*span)]) for index, span in enumerate(spans)}
     assert judge.words(text, spans) == {index: words for index, words in each.items() if words}
@@ -110,7 +110,7 @@ def test_near_duplicates_become_one_hit() -> None:
         Candidate(note_id=2, score=2.0),
         Candidate(note_id=3, score=1.0, superseded_by=1),
     )
-    evidence = Evidence(text=None, vector=None, note_of_chunk={})
+    evidence = Evidence(text=None, vector=None, note_of_chunk=itself)
     shown = present(asked, ranking, texts, evidence, Params(), k=5)
     assert [(hit.candidate.note_id, hit.candidate.also) for hit in shown] == [(1, (2,)), (3, ())]
     apart = msgspec.structs.replace(Params(), near_duplicate=1.0)
@@ -120,5 +120,5 @@ def test_near_duplicates_become_one_hit() -> None:
 def test_a_note_that_vanished_is_left_out() -> None:
     """Its text is gone between ranking and reading."""
     asked = analyse("x", NOTES, TODAY)
-    evidence = Evidence(text=None, vector=None, note_of_chunk={})
+    evidence = Evidence(text=None, vector=None, note_of_chunk=itself)
     assert present(asked, _ranking(Candidate(note_id=1, score=1.0)), {}, evidence, Params(), k=5) == ()

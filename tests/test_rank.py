@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ranking import TODAY, Similar, card, order, ranked, words, world
+from ranking import TODAY, Similar, card, itself, order, ranked, words, world
 from recalld.memory.recall import lexical
 from recalld.memory.recall.params import Params, changed, params_from
 from recalld.memory.recall.query import analyse
@@ -47,7 +47,7 @@ def test_a_note_that_went_after_its_words_were_read_is_no_candidate() -> None:
     """Words are read while the question is being embedded; what the notes are called by then need not hold any more."""
     question = analyse("gearbox lubricant", NOTES, TODAY)
     text = words(question, {"gearbox": [1, 2], "lubricant": [1, 2, 3]})
-    evidence = Evidence(text=text, vector=Similar({2: 0.4, 3: 0.3}), note_of_chunk={note: note for note in NOTES.cards})
+    evidence = Evidence(text=text, vector=Similar({2: 0.4, 3: 0.3}), note_of_chunk=itself)
     read = lexical.read(question, text, evidence.note_of_chunk, NOTES, Params())
     left = world(*(card(n, f"note {n}") for n in range(2, 9)))
     assert order(rank(question, evidence, NOTES, Params(), k=5, words=read)) == [2, 3, 1]

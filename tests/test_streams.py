@@ -45,6 +45,11 @@ def find(index):
         conn.close()
 
 
+def scores(found, term):
+    """Chunk -> score of one term, best first."""
+    return dict(zip(*map(np.ndarray.tolist, found.matches[term]), strict=True))
+
+
 def paths_of(index, chunks):
     sql = "SELECT n.path FROM chunks AS c JOIN notes AS n ON n.id = c.note_id WHERE c.id = ?"
     return [index.conn.execute(sql, (chunk,)).fetchone()[0] for chunk in chunks]
@@ -71,16 +76,14 @@ def paths_of(index, chunks):
 def test_any_input_is_words_and_finds_them(index, find, text, query):
     """Punctuation, ids, paths, quotes, operators and scripts without spaces are looked for, never parsed as syntax."""
     index.write_all({"hit.md": text, "other.md": "Nothing of the sort stands here."})
-    scores = find(query).scores
-    found = {chunk for matches in scores.values() for chunk in matches}
-    assert "hit.md" in paths_of(index, found)
+    assert "hit.md" in paths_of(index, find(query).sums)
 
 
 @pytest.mark.parametrize("query", ["", "   ", "!!!", '"', "()", "*", "\0", "-", "🙂"])
 def test_a_question_without_words_finds_nothing(index, find, query):
     """What holds no word is an empty result, not an error."""
     index.write("a.md", "Some text.")
-    assert not any(find(query).scores.values())
+    assert not find(query).sums
 
 
 def test_each_term_is_scored_by_itself(index, find):
@@ -90,10 +93,10 @@ def test_each_term_is_scored_by_itself(index, find):
     assert found.df["apples"] == 2
     assert found.df["pears"] == 1
     assert found.df["quinces"] == 0
-    assert sorted(paths_of(index, found.scores["apples"])) == ["a.md", "b.md"]
-    assert paths_of(index, found.scores["pears"]) == ["a.md"]
-    assert "quinces" not in found.scores
-    assert all(score > 0 for score in found.scores["pears"].values())
+    assert sorted(paths_of(index, scores(found, "apples"))) == ["a.md", "b.md"]
+    assert paths_of(index, scores(found, "pears")) == ["a.md"]
+    assert "quinces" not in found.matches
+    assert all(score > 0 for score in scores(found, "pears").values())
 
 
 def test_a_word_in_the_title_counts_for_more(index, find):
@@ -101,15 +104,44 @@ def test_a_word_in_the_title_counts_for_more(index, find):
     index.write_all(
         {"body.md": "# Other\n\nThe zeppelin landed.", "zeppelin.md": "# Zeppelin\n\nThe thing landed here."}
     )
-    matches = find("zeppelin").scores["zeppelin"]
+    matches = scores(find("zeppelin"), "zeppelin")
     assert paths_of(index, sorted(matches, key=matches.get, reverse=True))[0] == "zeppelin.md"
 
 
 def test_common_words_are_left_out_where_rarer_ones_are_there(index, find):
     """A word of most chunks is not searched beside a telling one, and is searched alone."""
     index.write_all({f"n{i}.md": f"standard text number {i} xylophone{i}" for i in range(80)})
-    assert set(find("standard xylophone7").scores) == {"xylophone7"}
-    assert set(find("standard").scores) == {"standard"}
+    assert set(find("standard xylophone7").matches) == {"xylophone7"}
+    assert set(find("standard").matches) == {"standard"}
+
+
+def test_how_a_word_is_counted_makes_no_difference(index, find, monkeypatch):
+    """By its places, which are read anyway, or, of a common word or one of many, by the table of words: first or not."""
+    index.write_all({f"n{i}.md": f"standard text number {i} xylophone{i % 9} " + "text " * (i % 5) for i in range(80)})
+    query = "standard text number 7 xylophone7 quinces text-number"
+    by_places = find(query)
+    monkeypatch.setattr(fulltext, "PLACES_MAX", 20)
+    some = find(query)
+    alone = find("standard text")
+    monkeypatch.setattr(fulltext, "PLACES_MAX", -1)
+    none = find(query)
+    assert by_places.df == some.df == none.df
+    assert by_places.matches.keys() == some.matches.keys() == none.matches.keys() == {"7", "xylophone7"}
+    for term in by_places.matches:
+        assert scores(by_places, term) == scores(some, term) == scores(none, term)
+    assert alone.df == {"standard": 80, "text": 80}
+    assert len(scores(alone, "standard")) == len(scores(alone, "text")) == 80
+
+
+def test_frequencies_are_those_of_one_revision(index):
+    index.write_all({"a.md": "apples", "b.md": "apples and pears"})
+    frequencies = fulltext.Frequencies()
+    with connect(index.paths.database) as conn:
+        frequencies.learn({"appl": 7}, 3)
+        assert frequencies.of(conn, {"appl", "pear"}, 3) == {"appl": 7, "pear": 1}
+        assert frequencies.known("appl", 4) == 0
+        assert frequencies.of(conn, {"appl", "pear", "plum"}, 4) == {"appl": 2, "pear": 1, "plum": 0}
+        assert frequencies.known("appl", 4) == 2
 
 
 def test_the_best_few_are_those_of_all(index, find):
@@ -117,8 +149,8 @@ def test_the_best_few_are_those_of_all(index, find):
     index.write_all(
         {f"n{i}.md": f"zeppelin {'airship ' * (i % 7)}number {i} " + "filler " * (i % 5) for i in range(40)}
     )
-    all_of_them = find("zeppelin").scores["zeppelin"]
-    few = find("zeppelin", fulltext.TextParams(rows=9)).scores["zeppelin"]
+    all_of_them = scores(find("zeppelin"), "zeppelin")
+    few = scores(find("zeppelin", fulltext.TextParams(rows=9)), "zeppelin")
     assert len(all_of_them) == 40
     assert list(few.items()) == sorted(all_of_them.items(), key=lambda pair: -pair[1])[:9]
 
@@ -129,7 +161,7 @@ def test_only_notes_that_may_answer_are_found(index, find):
     wanted = index.conn.execute("SELECT c.id FROM chunks c JOIN notes n ON n.id = c.note_id WHERE path = 'n000.md'")
     chunk = wanted.fetchone()[0]
     found = find("needle", fulltext.TextParams(rows=5), allowed=lambda c: c == chunk)
-    assert list(found.scores["needle"]) == [chunk]
+    assert list(scores(found, "needle")) == [chunk]
 
 
 def test_superseded_text_is_found_in_the_past_only(index, find):
@@ -137,21 +169,21 @@ def test_superseded_text_is_found_in_the_past_only(index, find):
     index.write("a.md", "The launch is in March.")
     index.later(1)
     index.write("a.md", "The launch is in April.")
-    assert not any(find("march").scores.values())
-    assert find("march", past_too=True).scores["march"]
+    assert not find("march").sums
+    assert scores(find("march", past_too=True), "march")
 
 
 def test_edits_do_not_inflate_scores(index, find):
     """A note scores the same whether the index was just built or has seen every note rewritten many times."""
     texts = {f"n{i}.md": f"common words and word{i % 5} here" for i in range(12)}
     index.write_all(texts)
-    fresh = find("word3").scores["word3"]
+    fresh = scores(find("word3"), "word3")
     for turn in range(6):
         index.later(1)
         index.write_all({path: f"{text} {turn}" for path, text in texts.items()})
     index.later(1)
     index.write_all(texts)
-    again = find("word3").scores["word3"]
+    again = scores(find("word3"), "word3")
     assert sorted(again.values()) == pytest.approx(sorted(fresh.values()), rel=0.05)
 
 

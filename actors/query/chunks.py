@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,13 +13,17 @@ SLOT_NONE = -1
 
 
 class ChunkTable:
-    """chunk -> note, and chunk -> slot (one per distinct text). Arrays by chunk id: ids are dense row numbers."""
+    """
+    chunk -> note, and chunk -> slot (one per distinct text). Arrays by chunk id: ids are dense row numbers.
+
+    The last place of each stays empty: what lies beyond is looked up there.
+    """
 
     def __init__(self) -> None:
         self._note = np.zeros(1024, np.int64)
         self._slot = np.full(1024, SLOT_NONE, np.int32)
         self.lengths = np.zeros(1024, np.int32)
-        """Tokens by chunk id, as full text counts them; 0 where none is held."""
+        """Tokens by chunk id, as full text counts them; 0 where none is held, as in the last place."""
         self._by_note: dict[int, tuple[int, ...]] = {}
         self.slots: dict[bytes, int] = {}
         self.hashes: list[bytes] = []
@@ -32,13 +36,9 @@ class ChunkTable:
         """The current note that holds ``chunk``; 0 when none does."""
         return int(self._note[chunk]) if 0 <= chunk < len(self._note) else 0
 
-    def notes_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """Chunk -> the current note that holds it, of those ``chunks`` that one holds."""
-        ids = np.fromiter(chunks, np.int64, len(chunks))
-        ids = ids[(ids >= 0) & (ids < len(self._note))]
-        notes = self._note[ids]
-        held = notes != 0
-        return dict(zip(ids[held].tolist(), notes[held].tolist(), strict=True))
+    def notes_of(self, chunks: Ints) -> Ints:
+        """Of each of ``chunks``, the current note that holds it; 0 where none does."""
+        return self._note.take(chunks, mode="clip")
 
     def chunks_of(self, note: int) -> tuple[int, ...]:
         return self._by_note.get(note, ())
@@ -109,8 +109,8 @@ class ChunkTable:
         return slot
 
     def _reserve(self, chunk: int) -> None:
-        if chunk >= len(self._note):
-            more = max(chunk + 1, len(self._note) * 3 // 2) - len(self._note)
+        if chunk >= len(self._note) - 1:
+            more = max(chunk + 2, len(self._note) * 3 // 2) - len(self._note)
             self._note = np.concatenate((self._note, np.zeros(more, np.int64)))
             self._slot = np.concatenate((self._slot, np.full(more, SLOT_NONE, np.int32)))
             self.lengths = np.concatenate((self.lengths, np.zeros(more, np.int32)))

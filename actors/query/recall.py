@@ -10,7 +10,7 @@ import itertools
 import operator
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -79,7 +79,6 @@ class Words(NamedTuple):
     """What full text found, and what that says of notes."""
 
     text: TextEvidence
-    note_of: dict[int, int]
     by_note: Lexical
 
 
@@ -149,8 +148,7 @@ def gather_text(
         past=view.past_ms is not None,
     )
     with view.lock:
-        note_of = view.chunks.notes_of(set().union(*text.scores.values()))
-        return Words(text, note_of, lexical.read(asked.question, text, note_of, view.notes, asked.params))
+        return Words(text, lexical.read(asked.question, text, view.chunks.notes_of, view.notes, asked.params))
 
 
 def gather_vectors(conn: sqlite3.Connection, asked: Asked, queries: Floats) -> tuple[Similarities, ...]:
@@ -178,7 +176,7 @@ def weigh(asked: Asked, words: Words | None, similar: Sequence[Similarities]) ->
     evidence = Evidence(
         text=words.text if words is not None else None,
         vector=similar[0] if similar else None,
-        note_of_chunk=words.note_of if words is not None else {},
+        note_of_chunk=view.chunks.notes_of,
         probes=tuple(similar[1:]),
     )
     with view.lock:
@@ -216,13 +214,11 @@ def _passages_to_read(view: View, candidate: Candidate, evidence: Evidence) -> l
     chunks = view.chunks.chunks_of(candidate.note_id)
     if len(chunks) <= PASSAGES_READ:
         return list(chunks)
-    sums = dict.fromkeys(chunks, 0.0)
-    for matches in evidence.text.scores.values() if evidence.text is not None else ():
-        for chunk in matches.keys() & sums.keys():
-            sums[chunk] += matches[chunk]
-    matched = sorted((chunk for chunk in chunks if sums[chunk]), key=lambda chunk: -sums[chunk])
+    sums = evidence.text.sums if evidence.text is not None else {}
+    matched = sorted((chunk for chunk in chunks if chunk in sums), key=lambda chunk: -sums[chunk])
     chosen = dict.fromkeys((candidate.chunk_id, *matched[:PASSAGES_READ], *chunks[:PASSAGES_READ]))
-    return sorted(chunk for chunk in list(chosen)[:PASSAGES_READ] if chunk in sums)
+    held = set(chunks)
+    return sorted(chunk for chunk in list(chosen)[:PASSAGES_READ] if chunk in held)
 
 
 def raw_events(conn: sqlite3.Connection, asked: Asked) -> tuple[RawEvent, ...]:
@@ -259,13 +255,13 @@ def finish(asked: Asked, ranking: Ranking, hits: tuple[Hit, ...], degraded: Sequ
     )
 
 
-def _chunk_filter(asked: Asked) -> Callable[[int], bool] | None:
-    note_of, notes_allowed = asked.view.chunks.note_of, asked.allowed
+def _chunk_filter(asked: Asked) -> fulltext.Filter | None:
+    notes_of, notes_allowed = asked.view.chunks.notes_of, asked.allowed
     if asked.view.past_ms is not None and notes_allowed is None:
-        return lambda chunk: note_of(chunk) != 0
+        return lambda chunks: notes_of(chunks) != 0
     if notes_allowed is None:
         return None
-    return lambda chunk: note_of(chunk) in notes_allowed
+    return lambda chunks: np.fromiter(map(notes_allowed.__contains__, notes_of(chunks).tolist()), bool, len(chunks))
 
 
 def _hit(asked: Asked, candidate: Candidate, passage: Passage) -> Hit:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..ids import Ids, file, strike
 from .entities import mentions_of, titles_of
-from .types import Edge, NoteCard
+from .types import Edge, Ints, NoteCard
 
 FEW_IN = 16
 """Links to one note that are kept as a tuple."""
@@ -30,6 +33,8 @@ class Notes:
         self._replacing: dict[int, set[Edge]] = {}
         """Note -> links that say that it is replaced. Few notes have one, and every candidate of a question is asked."""
         self._words = 0
+        self._lengths = np.zeros(1024, np.int32)
+        """By note id, which is a dense row number: 0 where there is no note, as always in the last place."""
         for card in cards:
             self.put(card)
         by_source: dict[int, list[Edge]] = {}
@@ -42,6 +47,9 @@ class Notes:
     def mean_words(self) -> float:
         return max(1.0, self._words / max(1, len(self.cards)))
 
+    def lengths(self, notes: Ints) -> NDArray[np.int32]:
+        return self._lengths.take(notes, mode="clip")
+
     def put(self, card: NoteCard) -> None:
         """Add a note, or replace what is known of it; its links stay."""
         self._forget(card.id)
@@ -51,6 +59,10 @@ class Notes:
         if card.kind:
             self.kinds[card.kind] = self.kinds.get(card.kind, 0) + 1
         self._words += card.words
+        if card.id >= len(self._lengths) - 1:
+            more = max(card.id + 2, len(self._lengths) * 3 // 2) - len(self._lengths)
+            self._lengths = np.concatenate((self._lengths, np.zeros(more, np.int32)))
+        self._lengths[card.id] = card.words or 1
 
     def drop(self, note_id: int) -> None:
         """Forget a note and its links, out and in. Unknown ids are ignored."""
@@ -136,3 +148,4 @@ class Notes:
             if not self.kinds[card.kind]:
                 del self.kinds[card.kind]
         self._words -= card.words
+        self._lengths[note_id] = 0

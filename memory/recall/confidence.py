@@ -11,10 +11,10 @@ fitted; a person's own are fitted by ``recalld eval calibrate``.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from . import calibration
 from .dense import Dense
@@ -105,7 +105,7 @@ def features(
     if text is not None and lexical is not None:
         coverage = max((lexical.coverage(note) for note in first[:2]), default=0.0)
         unknown = float(_unknown_share(question, text) >= UNKNOWN_SHARE)
-        attributes, absent, elsewhere = _attributes(question, known, lexical, text, evidence.note_of_chunk, near)
+        attributes, absent, elsewhere = _attributes(question, known, lexical, text, near)
     residue, anywhere = _residue(question, evidence, about)
     return Features(
         vectors=float(evidence.vector is not None),
@@ -131,8 +131,8 @@ def is_unknown(name: Name, text: TextEvidence) -> bool:
     words = [word for word in name.key.split() if word in text.df]
     if any(text.df[word] == 0 for word in words):
         return True
-    phrase = text.scores.get(f"“{name.key}”")
-    return len(words) > 1 and phrase is not None and not phrase
+    phrase = text.matches.get(f"“{name.key}”")
+    return len(words) > 1 and phrase is not None and not len(phrase.chunks)
 
 
 def _unknown_share(question: Question, text: TextEvidence) -> float:
@@ -156,7 +156,6 @@ def _attributes(
     known: Sequence[Name],
     lexical: Lexical,
     text: TextEvidence,
-    note_of: Mapping[int, int],
     notes: set[int],
 ) -> tuple[float, float, float]:
     """``attributes``, ``absent_words`` and ``elsewhere`` of Features; (1, 0, 0) when only names are asked."""
@@ -164,20 +163,19 @@ def _attributes(
     mass = sum(lexical.idf[term] for term in terms)
     if not mass:
         return 1.0, 0.0, 0.0
-    about: set[int] = set()
-    for name in known:
-        passages = [set(text.scores[word]) for word in name.key.split() if word in text.scores]
-        about |= set.intersection(*passages) if passages else set()
-    shares: dict[int, float] = defaultdict(float)
+    shares = np.zeros(len(lexical.passages))
     for term in terms:
-        part = lexical.idf[term] / mass
-        for chunk in text.scores.get(term, ()):
-            shares[chunk] += part
-    most = here = max(shares.values(), default=0.0)
+        shares[lexical.places[term]] += lexical.idf[term] / mass
+    most = here = float(shares.max(initial=0.0))
     if known:
-        here = max(
-            (share for chunk, share in shares.items() if chunk in about or note_of.get(chunk) in notes), default=0.0
-        )
+        here = 0.0
+        for name in known:
+            words = [lexical.places[word] for word in name.key.split() if word in text.matches]
+            if words:
+                together = np.bincount(np.concatenate(words), minlength=len(shares)) == len(words)
+                here = max(here, float(shares[together].max(initial=0.0)))
+        for note in notes & lexical.score.keys():
+            here = max(here, float(shares[lexical.rows_of(note)].max()))
     absent = sum(lexical.idf[term] for term in terms if text.df.get(term, 0) == 0) / mass
     return here, absent, most - here
 

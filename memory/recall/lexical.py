@@ -9,8 +9,9 @@ note is scored as the one document that it is, and the best passage has its shar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import chain, repeat
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate, compress
 
 import msgspec
 import numpy as np
@@ -19,17 +20,14 @@ from numpy.typing import NDArray
 from ..runs import begins
 from .params import Params
 from .query import SCAFFOLD, Question
-from .types import Catalog, TextEvidence
+from .types import Catalog, Floats, Ints, Matches, TextEvidence
 
 FTS5_K1 = 1.2
 FTS5_MIN_IDF = 1e-6
 """FTS5's auxiliary bm25() has these built in."""
 SHARE_MAX = 0.98
 """Of the most that a term can contribute to a passage: above it the frequency read back from it is without bounds."""
-NO_NOTE = -1
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+NOWHERE = Matches(np.zeros(0, np.int64), np.zeros(0))
 
 
 class Lexical(msgspec.Struct, kw_only=True):
@@ -42,113 +40,123 @@ class Lexical(msgspec.Struct, kw_only=True):
     gate: float = 0.0
     """0…1: how much the words can be trusted, from the coverage of the best note."""
     terms: Sequence[str]
-    """Most telling first: the columns of ``held``."""
-    notes: Ints
-    """Ascending: the rows of ``held``, and of what follows it."""
+    """Most telling first: the rows of ``held``."""
+    notes: list[int]
+    """Ascending: the columns of ``held``, and what ``covered`` and ``starts`` are of."""
     held: NDArray[np.bool_]
     """Which terms occur in which note."""
     covered: Floats
-    best: Ints
-    """Passages."""
+    passages: Ints
+    """Those of the first note, ascending, then those of the next."""
+    starts: list[int]
+    """Where the passages of each note begin; one more for the end."""
+    owners: Ints
+    """Of each passage, its note."""
+    sums: Floats
+    """Of each passage, what is said of it by itself."""
+    places: dict[str, Ints]
+    """Of each term, which of ``passages`` hold it."""
 
     def coverage(self, note: int) -> float:
         """Of the terms that occur in ``note``; 0 for one without any."""
         return float(self.covered[self._row(note)]) if note in self.score else 0.0
 
     def chunk(self, note: int) -> int:
-        """Best passage of a note that has a score."""
-        return int(self.best[self._row(note)])
+        """Best passage of a note that has a score, the first of equal ones."""
+        rows = self.rows_of(note)
+        return int(self.passages[rows.start + self.sums[rows].argmax()])
+
+    def rows_of(self, note: int) -> slice:
+        """Which of ``passages`` are those of a note that has a score."""
+        row = self._row(note)
+        return slice(self.starts[row], self.starts[row + 1])
 
     def matched(self, note: int) -> list[str]:
         """Terms that occur in a note that has a score, most telling first."""
-        return [self.terms[column] for column in np.flatnonzero(self.held[self._row(note)]).tolist()]
+        return list(compress(self.terms, self.held[:, self._row(note)].tolist()))
 
     def _row(self, note: int) -> int:
-        return int(np.searchsorted(self.notes, note))
+        return bisect_left(self.notes, note)
 
 
 def read(
-    question: Question, text: TextEvidence, note_of: Mapping[int, int], catalog: Catalog, params: Params
+    question: Question, text: TextEvidence, note_of: Callable[[Ints], Ints], catalog: Catalog, params: Params
 ) -> Lexical:
-    """Note scores from passage scores. Notes that are not in the catalog are left out."""
+    """
+    Note scores from passage scores. ``note_of``: of each passage, the note that holds it; 0 where none does. Passages of
+    notes that are not in the catalog are left out.
+    """
     total = max(1, text.chunks_total)
     # A word that occurs but was not searched (too common) tells nothing; one that occurs nowhere does.
     terms = [
         term.text
         for term in question.terms
-        if (term.text in text.scores or text.df.get(term.text) == 0) and not term.text.startswith("“")
+        if (term.text in text.matches or text.df.get(term.text) == 0) and not term.text.startswith("“")
     ]
     idf = {term: math.log1p((total - min(df, total) + 0.5) / (df + 0.5)) for term in terms for df in (_df(text, term),)}
     framing = {term.text for term in question.terms if term.stem in SCAFFOLD and term.stem not in question.name_stems}
     idf = {term: value * (params.text_framing if term in framing else 1.0) for term, value in idf.items()}
     mass = sum(idf.values()) or 1.0
     terms.sort(key=lambda term: -idf[term])
-    cards = catalog.cards
-    if any(note not in cards for note in set(note_of.values())):
-        note_of = {chunk: note for chunk, note in note_of.items() if note in cards}
-    found = [text.scores.get(term, {}) for term in terms]
-    widths = [len(one) for one in found]
-    count = sum(widths)
-    chunks = np.fromiter(chain.from_iterable(found), np.int64, count)
-    owners = np.fromiter(map(note_of.get, chain.from_iterable(found), repeat(NO_NOTE)), np.int64, count)
-    values = np.fromiter(chain.from_iterable(one.values() for one in found), np.float64, count)
-    columns = np.repeat(np.arange(len(terms)), widths)
-    kept = owners != NO_NOTE
-    if not kept.all():
-        chunks, values, owners, columns = chunks[kept], values[kept], owners[kept], columns[kept]
+    found = [text.matches.get(term, NOWHERE) for term in terms]
+    chunks = np.concatenate([NOWHERE.chunks, *(one.chunks for one in found)])
+    values = np.concatenate([NOWHERE.scores, *(one.scores for one in found)])
+    widths = [len(one.chunks) for one in found]
+    columns = np.arange(len(terms)).repeat(widths)
+    owners = note_of(chunks)
+    words = catalog.lengths(owners)
+    if not words.all():
+        kept = words > 0
+        chunks, values, owners, columns, words = (one[kept] for one in (chunks, values, owners, columns, words))
+        widths = np.bincount(columns, minlength=len(terms)).tolist()
     # One sort for both: the passages of a note, and the terms of a passage, stand together in it.
     order = np.lexsort((chunks, owners))
-    notes, rows, _ = _grouped(owners, order)
-    passages, places, first = _grouped(chunks, order)
-    lengths = np.array([cards[note].words or 1 for note in notes.tolist()], np.float64)
+    first = begins(chunks.take(order))
+    places = np.empty(len(order), np.int64)
+    places[order] = first.cumsum() - 1
+    leading = order[first]
+    passages, passage_notes = chunks.take(leading), owners.take(leading)
+    first = begins(passage_notes)
+    rows = first.cumsum() - 1
+    starts = first.nonzero()[0]
+    notes, lengths = passage_notes.take(starts), words.take(leading.take(starts))
     units = np.array([_unit(_df(text, term), total) for term in terms])
     weights = np.array([idf[term] / mass for term in terms])
-    share = np.minimum(values / units[columns], SHARE_MAX)
-    shape = len(notes), len(terms)
-    cells = rows * len(terms) + columns
-    held = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape) > 0
+    share = np.minimum(values / units.take(columns), SHARE_MAX)
+    shape = len(terms), len(notes)
+    cells = columns * shape[1] + rows.take(places)
     frequency = np.bincount(cells, share / (1.0 - share), minlength=shape[0] * shape[1]).reshape(shape)
-    mean = catalog.mean_words
-    halved = (1.0 - params.text_b) + params.text_b * lengths / mean
-    whole, covered = np.zeros(shape[0]), np.zeros(shape[0])
+    held = frequency > 0.0
+    halved = (1.0 - params.text_b) + params.text_b * lengths / catalog.mean_words
+    parts = weights[:, None] * frequency / (frequency + halved)
+    whole, covered = np.zeros(shape[1]), np.zeros(shape[1])
     # Term by term, so that sums do not depend on how many terms are added at a time.
-    for column, weight in enumerate(weights.tolist()):
-        tf = frequency[:, column]
-        whole += weight * tf / (tf + halved)
-        covered += np.where(held[:, column], weight, 0.0)
-    sums = np.bincount(places, weights[columns] * share, minlength=len(passages)).astype(np.float64, copy=False)
-    best, worth = _best_passages(passages, sums, rows[first])
+    for part, shown in zip(parts, weights[:, None] * held, strict=True):
+        whole += part
+        covered += shown
+    sums = np.bincount(places, weights.take(columns) * share, minlength=len(passages)).astype(np.float64, copy=False)
     part = min(1.0, params.text_chunk_share)
-    scores = (1.0 - part) * whole + part * worth
+    scores = (1.0 - part) * whole + part * np.maximum.reduceat(sums, starts)
     top = float(covered.max(initial=0.0))
     width = max(1e-6, params.text_gate_width)
+    ids = notes.tolist()
     return Lexical(
-        score=dict(zip(notes.tolist(), scores.tolist(), strict=True)),
-        order=notes[np.argsort(-scores, kind="stable")].tolist(),
+        score=dict(zip(ids, scores.tolist(), strict=True)),
+        order=notes.take((-scores).argsort(kind="stable")).tolist(),
         idf=idf,
         gate=min(1.0, max(0.0, (top - params.text_gate) / width + 1.0)) if top else 0.0,
         terms=terms,
-        notes=notes,
+        notes=ids,
         held=held,
         covered=covered,
-        best=best,
+        passages=passages,
+        starts=[*starts.tolist(), len(passages)],
+        owners=passage_notes,
+        sums=sums,
+        places={
+            term: places[end - width : end] for term, width, end in zip(terms, widths, accumulate(widths), strict=True)
+        },
     )
-
-
-def _grouped(values: Ints, order: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of ``values``, equal ones together in ``order``: the distinct ones, for each value which it is, and where each is first."""
-    ordered = values[order]
-    first = begins(ordered)
-    which = np.empty(len(values), np.int64)
-    which[order] = np.cumsum(first) - 1
-    return ordered[first], which, order[first]
-
-
-def _best_passages(passages: Ints, sums: Floats, rows: Ints) -> tuple[Ints, Floats]:
-    """Of each row, in order: the passage with the largest sum, the first of equal ones, and that sum."""
-    ordered = np.lexsort((-sums, rows))  # passages ascend, and the sort is stable
-    leading = ordered[begins(rows[ordered])]
-    return passages[leading], sums[leading]
 
 
 def _unit(df: int, total: int) -> float:
@@ -157,4 +165,4 @@ def _unit(df: int, total: int) -> float:
 
 
 def _df(text: TextEvidence, term: str) -> int:
-    return text.df.get(term, len(text.scores.get(term, ())))
+    return text.df.get(term, len(text.matches.get(term, NOWHERE).chunks))

@@ -30,13 +30,26 @@ LOOKED_INTO = 3
 """Passages of a note that are read sentence by sentence."""
 
 _TARGET = re.compile(r"\[\[([^\[\]|#\n]{1,300})[^\[\]|\n]{0,300}(?:\|([^\[\]\n]{0,300}))?\]\]")
-STEM_ENDING = 2
-"""Letters at the end of a stem that the word need not have: porter changes one ("e", "i", "ble" for "bility")."""
+STEM_ENDING = 1
+"""Letters at the end of a stem that the word need not have: "happi" of "happy", "agenc" and "possibl" of "possibility"."""
 _NOW_STEMS = frozenset(("replac", "now", "current", "move", "supersed"))
 UNKNOWN_COSINE = 0.3
 """A sentence without a vector: what an ordinary sentence of the right note has."""
-_CHANGED = re.compile(r"[^\x00-\x22\x24-\x29\x2b-\x3c\x3e-\x5a\\-^`-}\x7f]")
-"""One of ``[#*_~=`` or not ASCII: what ``readable`` or ``fold`` may change by more than its case."""
+_CHANGED = re.compile(
+    r"""
+    [\[~=\x80-\U0010ffff] (?:                        # one set: a search for alternatives is slower
+        (?<=[\x80-\U0010ffff])
+      | (?<=[~=]) [~=]{3}
+      | (?<=\[) (?<!\[\[)                            # the first bracket of a link tells of both
+        (?: (?<=[A-Za-z0-9!]\[) | (?! \[ [\w\ -]{1,300} \]\] (?: [\s.,;:?)] | \Z ) ) )
+    )
+    """,
+    re.VERBOSE,
+)
+"""
+What ``readable`` or ``fold`` may change by more than the case of words: not ASCII, a link but to a plain name that stands alone,
+or marks between which two words may stand that are one without them. No other mark is taken from between two letters.
+"""
 _DATE = re.compile(
     r"\b\d{4}-\d{2}-\d{2}\b|\b(?:19|20)\d{2}\b|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\b"
     r"|\b(?:yesterday|today|tomorrow|last|next) ?\w*|\d+月|\d+日|\d+年|\d+월|\d+일"
@@ -128,9 +141,8 @@ def choose(judge: Judge, candidate: Candidate, passages: Sequence[PassageText], 
         text = passage.text
         spans = [span for span in sentences(text) if text[span[0]] != "#" or not _is_heading(text[slice(*span)])]
         scores = judge.scores(text, spans, map(cosines.get(passage.chunk_id, {}).get, spans))
-        for index, score in enumerate(scores):
-            if best is None or score > best[0]:
-                best = (score, passage, index, spans, scores)
+        if scores and (best is None or max(scores) > best[0]):
+            best = (max(scores), passage, scores.index(max(scores)), spans, scores)
     if best is None:
         passage = passages[0]
         return Passage(
@@ -164,8 +176,8 @@ def _promising(
     if len(passages) <= LOOKED_INTO:
         return passages
     nearest = {chunk: max(known.values()) for chunk, known in cosines.items()}
-    matches = evidence.text.scores.values() if evidence.text is not None else ()
-    words = {p.chunk_id: sum(found.get(p.chunk_id, 0.0) for found in matches) for p in passages}
+    sums = evidence.text.sums if evidence.text is not None else {}
+    words = {p.chunk_id: sums.get(p.chunk_id, 0.0) for p in passages}
     most = max(words.values()) or 1.0
     worth = {p.chunk_id: nearest.get(p.chunk_id, 0.0) + 0.5 * words[p.chunk_id] / most for p in passages}
     return sorted(passages, key=lambda p: (-worth[p.chunk_id], p.line_from))[:LOOKED_INTO]
@@ -211,10 +223,10 @@ class Judge:
             question, evidence, params.sentence_names_linked if linked else params.sentence_names
         )
         self.total = sum(self.weights.values()) or 1.0
-        # Stemming costs 15 us a word, changes its last letters and never the first two: only what may match is stemmed.
-        stems = (*self.weights, *(_NOW_STEMS if question.time == "current" else ()))
-        self.heads = {stem[:2] for stem in stems}
-        self.starts = tuple({stem[: max(2, len(stem) - STEM_ENDING)] for stem in stems})
+        # A stem has its word's first two letters, and all but its last: only what may match is stemmed.
+        self.stems = frozenset((*self.weights, *(_NOW_STEMS if question.time == "current" else ())))
+        self.heads = {stem[:2] for stem in self.stems}
+        self.starts = tuple({stem[: max(2, len(stem) - STEM_ENDING)] for stem in self.stems})
         self.blank_starts = tuple(" " + start for start in self.starts if start.isascii())
 
     def scores(self, text: str, spans: Sequence[tuple[int, int]], cosines: Iterable[float | None]) -> list[float]:
@@ -223,7 +235,7 @@ class Judge:
         scores = [self.cosine * (cosine if cosine is not None else UNKNOWN_COSINE) for cosine in cosines]
         found = self.words(text, spans)
         for index, words in found.items():
-            said = sum(weight for stem, weight in self.weights.items() if stem in words)
+            said = sum([weight for stem, weight in self.weights.items() if stem in words])
             scores[index] += self.params.sentence_words * said / self.total
         if question.wants or question.time == "when":
             for index, (start, end) in enumerate(spans):
@@ -239,7 +251,7 @@ class Judge:
         return scores
 
     def words(self, text: str, spans: Sequence[tuple[int, int]]) -> dict[int, set[str]]:
-        """Stems of the words that may be the question's, of the sentences that have any."""
+        """The question's stems, of the sentences that have any."""
         begins, ends = [start for start, _ in spans], [end for _, end in spans]
         if MAX_SENTENCE_CHARS in map(operator.sub, ends, begins):
             # It may have been cut inside a word.
@@ -257,15 +269,16 @@ class Judge:
             at = plain.find(start)
             while at >= 0:
                 end = plain.find(" ", at + 1)
-                index = bisect_right(begins, at) - 1
                 word = plain[at + 1 : end]
-                if index >= 0 and at < ends[index] and index not in apart and word[:2] in self.heads:
-                    found.setdefault(index, set()).add(stem_of(word))
+                if word[:2] in self.heads and (stem := stem_of(word)) in self.stems:
+                    index = bisect_right(begins, at) - 1
+                    if index >= 0 and at < ends[index] and index not in apart:
+                        found.setdefault(index, set()).add(stem)
                 at = plain.find(start, end)
         return found
 
     def words_in(self, sentence: str) -> set[str]:
-        """Stems of its words that may be the question's."""
+        """The question's stems among its words."""
         folded = fold(readable(sentence))
         heads, starts = self.heads, self.starts
         for start in starts:
@@ -274,7 +287,8 @@ class Judge:
         else:
             # Most sentences: what a word begins with stands nowhere in them.
             return set()
-        return {stem_of(word) for word in words_of(folded) if word[:2] in heads and word.startswith(starts)}
+        words = [word for word in words_of(folded) if word[:2] in heads and word.startswith(starts)]
+        return self.stems.intersection(map(stem_of, words)) if words else set()
 
     def _links_to_kind(self, sentence: str) -> bool:
         """Whether it links to a note of the kind that the question asks for and does not name."""
@@ -288,7 +302,7 @@ class Judge:
 
 
 def _with_markup(text: str, begins: Sequence[int], ends: Sequence[int]) -> set[int]:
-    """The sentences whose words are not those of ``bare``: they hold what ``readable`` or ``fold`` may change."""
+    """The sentences whose words may not be those of ``bare``."""
     found: set[int] = set()
     match = _CHANGED.search(text)
     while match is not None:

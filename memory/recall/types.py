@@ -6,7 +6,8 @@ The query actor fills them from SQLite and from the vector matrix; everything he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -14,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...protocol.messages.common import Link
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
@@ -62,18 +66,35 @@ class Edge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: str
 
 
-class TextEvidence(msgspec.Struct, kw_only=True):
-    """
-    Full-text matches, one map per query term.
+class Matches(NamedTuple):
+    """The chunks that one term was found in, each once, best first: row by row."""
 
-    ``scores[Term.text][chunk_id]`` is the BM25 contribution (> 0, larger is better) of the term in that chunk, so that sums over
-    terms are the BM25 of the disjunction and the matched terms of a chunk are known. ``df`` counts chunks per term over the
-    whole index (0 = the word occurs nowhere); ``chunks_total`` is the size of the index.
+    chunks: Ints
+    scores: Floats
+    """The term's contribution to BM25 (> 0, larger is better)."""
+
+
+class TextEvidence(msgspec.Struct, kw_only=True, dict=True):
+    """
+    Full-text matches by query term (``Term.text``).
+
+    Sums over terms are the BM25 of the disjunction, and the matched terms of a chunk are known. ``df`` counts chunks per term
+    over the whole index (0 = the word occurs nowhere); ``chunks_total`` is the size of the index.
     """
 
-    scores: dict[str, dict[int, float]]
+    matches: dict[str, Matches]
     df: dict[str, int]
     chunks_total: int
+
+    @functools.cached_property
+    def sums(self) -> dict[int, float]:
+        """Chunk -> sum of its scores, in the order of the terms. Few questions ask: only long notes are chosen from by it."""
+        found = list(self.matches.values())
+        if not found:
+            return {}
+        chunks, places = np.unique(np.concatenate([one.chunks for one in found]), return_inverse=True)
+        sums = np.bincount(places, np.concatenate([one.scores for one in found]))
+        return dict(zip(chunks.tolist(), sums.tolist(), strict=True))
 
 
 class VectorMatch(msgspec.Struct, frozen=True, array_like=True):
@@ -126,8 +147,8 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     text: TextEvidence | None
     vector: VectorEvidence | None
-    note_of_chunk: Mapping[int, int]
-    """chunk id -> note id, for every chunk that appears in ``text``."""
+    note_of_chunk: Callable[[Ints], Ints]
+    """Chunk ids -> the notes that hold them; 0 where none does."""
     probes: tuple[VectorEvidence, ...] = ()
     """Similarities to ``Question.probes``, in that order; may be shorter or empty (then only the question itself counts)."""
 
@@ -159,6 +180,10 @@ class Catalog(Protocol):
     @property
     def mean_words(self) -> float:
         """Mean length of a note in words; 1.0 for an empty index."""
+        ...
+
+    def lengths(self, notes: Ints) -> NDArray[np.int32]:
+        """Of each of these, its length in words, 1 at least; 0 where there is no such note."""
         ...
 
     def out_edges(self, note_id: int) -> Sequence[Edge]: ...

@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ....memory.recall.lexical import FTS5_K1
+from ....memory.recall.types import Floats, Ints
 from ....memory.runs import begins
 from ...sqlite import sqlite3
 from .notes import parts
@@ -27,10 +27,14 @@ FTS5_B = 0.75
 AVERAGES = 1
 """The row of an FTS5 table's data with the number of rows and of tokens per column."""
 
-decode_ints = msgspec.json.Decoder(list[int]).decode
+LETTERS = {"title": "l", "heading": "h", "body": "b"}
+"""Of each column's name, a letter that no other has."""
+_OTHER_LETTERS = bytes({ord(letter) for name in LETTERS for letter in name} - set(map(ord, LETTERS.values())))
+ALL = 1 << 40
+"""More places than any word has."""
 
 Lengths = NDArray[np.int32]
-"""Tokens of each passage, by passage; 0 where that is not known."""
+"""Tokens of each passage, by passage; 0 where that is not known, as in the last place."""
 
 
 class Averages(NamedTuple):
@@ -72,6 +76,16 @@ def lengths_of(
     return ((chunk, sum(_varints(sizes))) for chunk, sizes in found)
 
 
+class Share(NamedTuple):
+    """What one word says of passages: best first, ties by passage, row by row."""
+
+    df: int
+    """Passages that it stands in, however many of them are here."""
+    passages: Ints
+    shares: Floats
+    """BM25 without the IDF: 0…FTS5_K1 + 1."""
+
+
 def shares(
     conn: sqlite3.Connection,
     table: str,
@@ -80,36 +94,64 @@ def shares(
     lengths: Lengths,
     mean_tokens: float,
     rows: int,
-) -> list[dict[int, float]]:
+    most: int = ALL,
+) -> list[Share | None]:
     """
-    Of each word: passage -> BM25 without the IDF (0…FTS5_K1 + 1), the best ``rows``, best first, ties by passage.
+    Of each word its best ``rows`` passages; None for a word with more than ``most`` places, which are not read to the end.
 
     ``weights``: of each column. A passage whose length is not known is taken for one of ``mean_tokens``.
     """
-    # One row a word: a row for each of a thousand places would take Python as long as SQLite.
-    sql = f"SELECT group_concat(doc), group_concat(substr(col, 1, 1), '') FROM temp.{table}_places WHERE term = ?"
-    places = [conn.execute(sql, (stem,)).fetchone() for stem in stems]
-    chunks = np.array(decode_ints(f"[{','.join(docs for docs, _ in places if docs)}]"), np.int64)
-    if not len(chunks):
-        return [{} for _ in stems]
+    found = _places(conn, table, stems, most)
+    counts = [len(columns) if len(columns) <= most else 0 for _, columns in found]
+    bounds = [0, *itertools.accumulate(counts)]
+    if not bounds[-1]:
+        return [_nothing() if len(columns) <= most else None for _, columns in found]
+    kept = [both for both, count in zip(found, counts, strict=True) if count]
+    passages = np.fromstring(",".join([docs for docs, _ in kept]), np.int64, sep=",")
     by_letter = np.zeros(128)
     for column, value in weights.items():
-        by_letter[ord(column[0])] = value
-    weight = by_letter[np.frombuffer("".join(columns or "" for _, columns in places).encode(), np.uint8)]
-    words = np.repeat(np.arange(len(stems)), [len(columns or "") for _, columns in places])
-    order = np.lexsort((chunks, words))
-    chunks, words, weight = chunks[order], words[order], weight[order]
-    first = np.flatnonzero(begins(words, chunks))
-    chunks, words, frequency = chunks[first], words[first], np.add.reduceat(weight, first)
-    tokens, known = np.zeros(len(chunks)), chunks < len(lengths)
-    tokens[known] = lengths[chunks[known]]
-    tokens[tokens == 0] = mean_tokens
+        by_letter[ord(LETTERS[column])] = value
+    weight = by_letter.take(np.frombuffer(b"".join([columns for _, columns in kept]), np.uint8))
+    words = np.arange(len(stems)).repeat(counts)
+    first = begins(words, passages).nonzero()[0]  # a word's places come by passage
+    passages, words, frequency = passages.take(first), words.take(first), np.add.reduceat(weight, first)
+    tokens = lengths.take(passages, mode="clip").astype(np.float64)
+    if not tokens.all():
+        tokens[tokens == 0] = mean_tokens
     share = frequency * (FTS5_K1 + 1.0) / (frequency + FTS5_K1 * (1.0 - FTS5_B + FTS5_B * tokens / mean_tokens))
     best = np.lexsort((-share, words))  # passages ascend, and the sort is stable
-    found, values = chunks[best].tolist(), share[best].tolist()
-    ends = np.cumsum(np.bincount(words, minlength=len(stems))).tolist()
-    own = (slice(start, min(end, start + rows)) for start, end in itertools.pairwise([0, *ends]))
-    return [dict(zip(found[part], values[part], strict=True)) for part in own]
+    passages, share = passages.take(best), share.take(best)
+    ends = first.searchsorted(bounds).tolist()
+    return [
+        Share(end - start, passages[start : min(end, start + rows)], share[start : min(end, start + rows)])
+        if len(columns) <= most
+        else None
+        for (_, columns), (start, end) in zip(found, itertools.pairwise(ends), strict=True)
+    ]
+
+
+def _places(conn: sqlite3.Connection, table: str, stems: Sequence[str], most: int) -> list[tuple[str, bytes]]:
+    """Of each word, the passages that it stands in, once for each place, and the letter of the column of each place."""
+    if not stems:
+        return []
+    # One row a word: a row for each of a thousand places would take Python as long as SQLite. One statement for all words:
+    # the table of places is opened by a statement that FTS5 prepares each time.
+    sql = f"""
+        SELECT (
+            SELECT group_concat(doc) || ' ' || group_concat(col, '')
+            FROM (SELECT doc, col FROM temp.{table}_places WHERE term = word.column1 LIMIT {most + 1})
+        )
+        FROM (VALUES {",".join(["(?)"] * len(stems))}) AS word
+    """
+    found: list[tuple[str, bytes]] = []
+    for (places,) in conn.execute(sql, stems):
+        docs, _, columns = (places or "").partition(" ")
+        found.append((docs, columns.encode().translate(None, _OTHER_LETTERS)))
+    return found
+
+
+def _nothing() -> Share:
+    return Share(0, np.zeros(0, np.int64), np.zeros(0))
 
 
 def _varints(data: bytes) -> Iterator[int]:

@@ -148,6 +148,30 @@ def test_a_match_names_the_slice_of_its_sentence():
             assert float(sentence @ world.query) == pytest.approx(match.sentence_cos, abs=0.01)
 
 
+def test_notes_with_the_same_text_come_by_id():
+    """Which of a thousand equal notes are on top does not hang on how they are picked out."""
+    world = World(notes=1)
+    table = ChunkTable()
+    table.replace((), [(note, note, key(1)) for note in range(1, 1001)])
+    matrix = Matrix(7, DIM, table)
+    matrix.put([(key(1), raw(world.chunks[1][1]))])
+    matrix.publish()
+    assert search(matrix, world).top(50) == list(range(1, 51))
+
+
+def test_the_nearest_sentence_is_that_of_its_note_whenever_it_was_compared(monkeypatch):
+    """Notes that are compared at first, together later and one by one have the same slices and cosines."""
+    world = World(seed=3)
+    notes = sorted({note for note, _ in world.chunks.values()})
+    want = search(built(world), world)
+    monkeypatch.setattr(similar, "RESCORED", 8)
+    found = search(built(world), world)
+    found.grains(notes[5:20])
+    found.grains(notes[10:30])
+    for note in notes:
+        assert found.get(note)[2:7] == pytest.approx(want.get(note)[2:7], abs=1e-6)
+
+
 def test_all_sentences_of_a_note_are_listed_in_order():
     """``sentences`` gives every sentence of a note with its chunk, slice and cosine."""
     world = World()

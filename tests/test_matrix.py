@@ -169,7 +169,13 @@ def test_the_nearest_sentence_is_that_of_its_note_whenever_it_was_compared(monke
     found.grains(notes[5:20])
     found.grains(notes[10:30])
     for note in notes:
-        assert found.get(note)[2:7] == pytest.approx(want.get(note)[2:7], abs=1e-6)
+        got, expected = found.get(note), want.get(note)
+        assert (got.sentence_chunk_id, got.char_from, got.char_to) == (
+            expected.sentence_chunk_id,
+            expected.char_from,
+            expected.char_to,
+        )
+        assert got.sentence_cos == pytest.approx(expected.sentence_cos, abs=1e-6)
 
 
 def test_all_sentences_of_a_note_are_listed_in_order():

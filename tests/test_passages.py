@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranking import TODAY, Similar, card, itself, words, world
 from recalld.memory.recall.params import Params
-from recalld.memory.recall.passages import QUOTE_CHARS, Judge, Passage, PassageText, present
+from recalld.memory.recall.passages import QUOTE_CHARS, STEM_ENDING, Judge, Passage, PassageText, present
 from recalld.memory.recall.query import analyse
 from recalld.memory.recall.rank import Candidate, Ranking
-from recalld.memory.recall.tokens import sentences
+from recalld.memory.recall.tokens import sentences, stem
 from recalld.memory.recall.types import Evidence
 
 NOTES = world(card(1, "Granite team", kind="team"), card(2, "Greta", kind="person"), card(3, "Mosscache", kind="tool"))
@@ -83,21 +83,41 @@ def test_similarity_chooses_between_sentences() -> None:
     assert shown.passage.sentence == "Bbbbbbbbb."
 
 
-WORDS = "team Team moves moved replaced now mo[[x|ve]]s te**am**s _team_ 止损 café # team's a-team 12 no. x. ".split()
+WORDS = """
+    team Team moves moved replaced now mo[[x|ve]]s te**am**s _team_ 止损 café # team's a-team 12 no. x. [[team]] [[a team]] [[te]]
+    [[am]] ![[team]] [[../team.md#team]] [team](team) ~~te~~ ==am== ~~team~~ **team** [[te](am) ]] te am
+""".split()
+PARTS = st.tuples(
+    st.sampled_from([*WORDS, "y" * 590]), st.sampled_from((" ", ". ", "\n\n", "\n- ", "", "。", ", ", ")", "!"))
+)
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([*WORDS, "y" * 590]), st.sampled_from((" ", ". ", "\n\n", "\n- ", "", "。")))),
-    st.sampled_from(("which team moves now?", "止损 café", "relational teams 12", "?")),
+    st.lists(PARTS).map(lambda parts: "".join(word + end for word, end in parts))
+    | st.text(alphabet="[]~=*_!#()|. \nteamé", max_size=60),
+    st.sampled_from(("which team moves now?", "止损 café", "relational teams 12", "te am team teteam amte", "?")),
 )
-def test_words_are_those_of_each_sentence(parts: list[tuple[str, str]], question: str) -> None:
+@settings(max_examples=400)
+def test_words_are_those_of_each_sentence(text: str, question: str) -> None:
     """Looked for in the passage as a whole, they are what reading it sentence by sentence finds."""
-    text = "".join(word + end for word, end in parts)
     asked = analyse(question, NOTES, TODAY)
     judge = Judge(asked, Evidence(text=None, vector=None, note_of_chunk=itself), Params(), NOTES, linked=False)
     spans = sentences(text)
     each = {index: judge.words_in(text[slice(*span)]) for index, span in enumerate(spans)}
     assert judge.words(text, spans) == {index: words for index, words in each.items() if words}
+
+
+ENDINGS = """
+    s es ed ing y ies ied ly bly bility bilities logy logies ation ational ization ence ency ances er able ment ive ivity e
+""".split()
+
+
+@given(st.text(alphabet="abceilnostuvyz", min_size=1, max_size=8), st.sampled_from(ENDINGS))
+@settings(max_examples=400)
+def test_a_stem_is_its_word_but_for_the_last_letter(begin: str, end: str) -> None:
+    """Words that begin otherwise are not stemmed to see whether they are the question's."""
+    whole = stem(begin + end)
+    assert (begin + end).startswith(whole[: len(whole) - STEM_ENDING])
 
 
 def test_near_duplicates_become_one_hit() -> None:

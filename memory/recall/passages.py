@@ -223,8 +223,8 @@ class Judge:
             question, evidence, params.sentence_names_linked if linked else params.sentence_names
         )
         self.total = sum(self.weights.values()) or 1.0
-        # A stem has its word's first two letters, and all but its last: only what may match is stemmed.
-        self.stems = frozenset((*self.weights, *(_NOW_STEMS if question.time == "current" else ())))
+        # A stem's first two letters are its word's (not of "eyed", and few others): only what may match is stemmed.
+        self.stems = {*self.weights, *(_NOW_STEMS if question.time == "current" else ())}
         self.heads = {stem[:2] for stem in self.stems}
         self.starts = tuple({stem[: max(2, len(stem) - STEM_ENDING)] for stem in self.stems})
         self.blank_starts = tuple(" " + start for start in self.starts if start.isascii())
@@ -288,7 +288,7 @@ class Judge:
             # Most sentences: what a word begins with stands nowhere in them.
             return set()
         words = [word for word in words_of(folded) if word[:2] in heads and word.startswith(starts)]
-        return self.stems.intersection(map(stem_of, words)) if words else set()
+        return {stem for stem in map(stem_of, words) if stem in self.stems}
 
     def _links_to_kind(self, sentence: str) -> bool:
         """Whether it links to a note of the kind that the question asks for and does not name."""

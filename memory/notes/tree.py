@@ -15,7 +15,7 @@ from ...protocol.messages.common import FileStat
 from .parse import parse_depends_on_path
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
+class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the index holds of one file."""
 
     stat: FileStat

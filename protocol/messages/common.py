@@ -1,4 +1,8 @@
-"""Values that several messages carry."""
+"""
+Values that several messages carry.
+
+Those that come by the thousand (``gc=False``) hold texts and numbers alone: there are no cycles to look for among them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class Ok(Message, frozen=True, tag="ok"):
     """Done; there is nothing more to say."""
 
 
-class FileStat(msgspec.Struct, frozen=True, array_like=True):
+class FileStat(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What identifies one state of a file without reading it."""
 
     dev: int
@@ -26,7 +30,7 @@ class FileStat(msgspec.Struct, frozen=True, array_like=True):
     mtime_ns: int
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One link as it is written in a note; resolution happens where all notes are known."""
 
     kind: LinkKind
@@ -39,7 +43,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """1-based line in the file; 0 when the link comes from frontmatter."""
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A passage of a note: verbatim lines of the file, under one heading path."""
 
     ordinal: int

@@ -29,8 +29,8 @@ CACHE_KIB = 8 * 1024
 CHECK_S = 0.2
 """quick_check reads about 300 MB/s: a larger file is checked to its end behind the start, while it serves."""
 KEPT_ASIDE = 3
-CHECKPOINT_PAGES = 8000
-"""32 MB: while a vault is taken in, a page that changes in many transactions is brought into the file once."""
+CHECKPOINT_PAGES = 16_000
+"""64 MB, what the log keeps anyway: while a vault is taken in, a page that changes in many transactions goes to the file once."""
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 DAMAGE = {11, 26}
 """Primary result codes SQLITE_CORRUPT and SQLITE_NOTADB."""

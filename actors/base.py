@@ -84,6 +84,8 @@ class Env:
         self.generation = generation
         self.up: set[str] = set(ASKS) if up is None else up
         """Actors that run now, kept current by the supervisor's PeersUp."""
+        self.tell: Callable[[], None] = lambda: None
+        """Sends the actor's vitals now, ahead of the next beat: for what somebody waits to read there."""
         self._peers: dict[str, Peer] = {}
 
     def peer(self, name: str) -> Peer:
@@ -222,6 +224,7 @@ class Life:
         self._lag = lag
         self._problem = problem
         self._code = 0
+        env.tell = self._tell
 
     async def run(self) -> int:
         """The exit code."""
@@ -255,12 +258,15 @@ class Life:
 
     def _ready(self) -> None:
         self._control.send(Ready(generation=self._birth.generation, pid=os.getpid()))
-        self._control.send(Beat(vitals=self._vitals()))
+        self._tell()
 
     async def _beat(self) -> None:
         while True:
             await anyio.sleep(self._birth.beat_s)
-            self._control.send(Beat(vitals=self._vitals()))
+            self._tell()
+
+    def _tell(self) -> None:
+        self._control.send(Beat(vitals=self._vitals()))
 
     def _vitals(self) -> Vitals:
         own = self._actor.vitals()

@@ -76,6 +76,7 @@ class Peer:
                 raw = msgspec.Raw(encode(body))
                 call_id, future = self._register()
                 writer.write(pack(Call(call_id, max(1, left_ms), trace or new_trace(), raw)))
+                del raw  # a large one is not kept until the answer comes
                 await writer.drain()
                 return await future
         except TimeoutError:

@@ -1,5 +1,6 @@
 """The watcher actor against a writer that only remembers: real files, real events."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ import sys
 
 import anyio
 import pytest
+from recalld.actors.watcher.batches import MAX_NOTES
+from recalld.memory.notes.parse import parse
 from recalld.protocol.envelope import Internal, Unavailable
 from recalld.protocol.messages.index import DropNotes, MoveNotes, SweepDone, TouchNotes, UpsertNotes
 from watching import FakeWriter, config_of, watching
@@ -119,7 +122,7 @@ async def test_a_thousand_files_at_once(tmp_path):
             place.write(f"d{n % 10}/{n}.md", f"note {n}")
         await place.writer.until(lambda: len(place.writer.held()) == 1000)
         batches = [body for body in place.writer.log if isinstance(body, UpsertNotes)]
-        assert all(len(body.notes) <= 64 for body in batches)
+        assert all(len(body.notes) <= MAX_NOTES for body in batches)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -504,3 +507,30 @@ def test_silent_file_systems():
     assert silent_file_system("/mnt/my share/notes", mounts) == "nfs4"
     assert silent_file_system("/mnt/my share/local/n", mounts) == ""
     assert silent_file_system("/mnt/my shared", mounts) == ""
+
+
+async def test_who_asked_for_a_sweep_is_told_of_its_end(tmp_path):
+    """The vitals that say that all was swept are sent at once, and not after sweeps that nobody waits for."""
+    told: list[float] = []
+    async with watching(tmp_path, sweep_s=0.2) as place:
+        place.actor._env.tell = lambda: told.append(place.actor.vitals().figures["all_swept_ms"])
+        second = tmp_path / "second"
+        second.mkdir()
+        before = place.actor.vitals().figures["all_swept_ms"]
+        await place.actor.configure(config_of([second], sweep_s=0.2))
+        await place.writer.until(lambda: told)
+        assert told[0] > before
+        sweeps = len(place.writer.sweeps)
+        await place.writer.until(lambda: len(place.writer.sweeps) >= sweeps + 3)
+        assert len(told) <= 2  # the first sweep, and the one that a new watch asks for
+
+
+async def test_a_note_is_packed_as_the_writer_wants_it(tmp_path):
+    """What is sent of a file decodes to what its parser said."""
+    async with watching(tmp_path) as place:
+        text = "---\ntags: [a]\n---\n# Title\n\nText with a [[link]].\n\n## More\n\nß 日本 #tag\n"
+        place.write("a.md", text)
+        await place.writer.until(lambda: "a.md" in place.writer.held())
+        image = place.writer.held()["a.md"]
+        assert (image.note, image.chunks) == parse("a.md", text.encode())
+        assert image.hash == hashlib.blake2b(text.encode(), digest_size=16).digest()

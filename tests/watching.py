@@ -11,7 +11,8 @@ from recalld.actors.base import Env
 from recalld.actors.watcher.actor import Watcher
 from recalld.protocol import config as configuration
 from recalld.protocol.config import Config, VaultConfig
-from recalld.protocol.envelope import Conflict, Invalid, ProtocolError
+from recalld.protocol.envelope import Conflict, Invalid, ProtocolError, encode
+from recalld.protocol.messages import decode_writer
 from recalld.protocol.messages.common import Ok
 from recalld.protocol.messages.index import (
     AwaitIndex,
@@ -23,6 +24,7 @@ from recalld.protocol.messages.index import (
     MoveNotes,
     NoteImage,
     OpenVault,
+    PackedNotes,
     SweepDone,
     TouchNotes,
     UpsertNotes,
@@ -67,6 +69,8 @@ class FakeWriter:
             while self.birth == body.birth:
                 await self._reborn.wait()
             return IndexBirth(birth=self.birth)
+        if isinstance(body, PackedNotes):
+            body = decode_writer(encode(body))
         self.asked += 1
         self.notify()
         if self.error is not None:

@@ -15,6 +15,7 @@ from ...protocol.envelope import ProtocolError
 from ...protocol.messages.control import QueueStat, Vitals
 from ...protocol.messages.index import AwaitIndex, CloseVault, IndexBirth, Vault
 from ...protocol.runtime import Paths
+from .. import heap
 from ..base import Env
 from .index import Writer
 from .vault import MAX_DIRTY, VaultWatch
@@ -33,6 +34,7 @@ class Watcher:
 
     def __init__(self, env: Env, writer: Writer | None = None, backend: str = "") -> None:
         """``writer`` and ``backend`` are for tests: whom to ask, and which source of file events to use."""
+        self._env = env
         self._config = env.config
         self._paths = env.paths
         self._writer: Writer = writer or env.peer("writer")
@@ -43,6 +45,7 @@ class Watcher:
         self._sweeps_before = 0
 
     async def run(self, ready: Callable[[], None]) -> None:
+        heap.collect_seldom()
         async with anyio.create_task_group() as group:
             self._group = group
             self._apply(wanted_vaults(self._config, self._paths), forget=False)
@@ -106,7 +109,7 @@ class Watcher:
             if forget:
                 self._group.start_soon(self._close, root)
         for root in wanted.keys() - self._running.keys():
-            watch = VaultWatch(wanted[root], self._config.watcher, self._writer, self._backend)
+            watch = VaultWatch(wanted[root], self._config.watcher, self._writer, self._backend, self._env.tell)
             watch.pause(self._paused)
             scope = anyio.CancelScope()
             self._running[root] = watch, scope

@@ -15,14 +15,14 @@ from ...protocol.messages.index import (
     DropNotes,
     Indexed,
     MoveNotes,
-    NoteImage,
     OpenVault,
+    PackedNotes,
     SweepDone,
     TouchNotes,
-    UpsertNotes,
     Vault,
     VaultState,
 )
+from .batches import Packed
 
 BUDGET_MS = 60_000
 """For one message to the writer: it may stand behind a large transaction."""
@@ -66,21 +66,21 @@ class Index:
         self.known = {file.path: Known(file.stat, file.hash) for file in state.files}
         self.is_open = True
 
-    async def upsert(self, images: Sequence[NoteImage]) -> dict[str, str]:
+    async def upsert(self, notes: Sequence[Packed]) -> dict[str, str]:
         """Store notes; returns those that the writer refused, with its reason."""
         try:
-            await self._change(UpsertNotes(vault_id=self._vault_id, notes=tuple(images)))
+            await self._change(PackedNotes(vault_id=self._vault_id, notes=tuple(note.image for note in notes)))
         except (Invalid, Internal) as error:
-            if len(images) == 1:
-                log.error("%s is not indexed: %s", images[0].path, error.text)
-                return {images[0].path: f"the index refused it: {error.text}"}
+            if len(notes) == 1:
+                log.error("%s is not indexed: %s", notes[0].path, error.text)
+                return {notes[0].path: f"the index refused it: {error.text}"}
             # One note that the writer cannot take must not keep out the others.
             refused: dict[str, str] = {}
-            for image in images:
-                refused.update(await self.upsert([image]))
+            for note in notes:
+                refused.update(await self.upsert([note]))
             return refused
-        for image in images:
-            self.known[image.path] = Known(image.stat, image.hash)
+        for note in notes:
+            self.known[note.path] = Known(note.stat, note.hash)
         return {}
 
     async def move(self, moves: Sequence[tuple[str, str, FileStat]]) -> None:

@@ -35,6 +35,8 @@ CONFIRM_S = 5.0
 """Least time between the two sweeps that confirm a mass disappearance; less when sweeps are set closer."""
 IN_FLIGHT = 2
 """Batches at the writer: one in its transaction, one decoded and waiting."""
+READ_AHEAD = 3
+"""Batches that wait to be sent: the writer brings its log into the database for a third of a second now and then."""
 MAX_DIRTY = 10_000
 """Paths that wait to be looked at; beyond that one look at everything is cheaper."""
 ROOT_CHECK_S = 2.0
@@ -52,8 +54,12 @@ log = logging.getLogger("recalld.watcher")
 class VaultWatch:
     """Runs until cancelled; nothing that happens to files or to the writer ends it."""
 
-    def __init__(self, vault: Vault, config: Watcher, writer: Writer, backend: str = "") -> None:
+    def __init__(
+        self, vault: Vault, config: Watcher, writer: Writer, backend: str = "", swept: Callable[[], None] | None = None
+    ) -> None:
+        """``swept`` is called when a sweep has ended that was asked for."""
         self.vault = vault
+        self._on_swept = swept or (lambda: None)
         self.sweeps = 0
         self._swept = (0, 0.0)
         """When the last full diff that ended began, by the wall clock as it stood then, and by the loop's."""
@@ -146,9 +152,11 @@ class VaultWatch:
             self._wake = anyio.Event()
             await self._resumed.wait()
             if self._sweep_wanted or anyio.current_time() >= next_sweep:
-                self._sweep_wanted = False
+                asked, self._sweep_wanted = self._sweep_wanted, False
                 began = anyio.current_time()
                 await self._safely(self._sweep)
+                if asked:
+                    self._on_swept()
                 took = anyio.current_time() - began
                 next_sweep = anyio.current_time() + self._pause_s(took)
             elif self._dirty:
@@ -322,7 +330,7 @@ class VaultWatch:
     async def _read(self, paths: tuple[str, ...], drop: Collection[str]) -> set[str]:
         """Read, parse and send ``paths``; returns what is left of ``drop`` after moves were recognised."""
         left = set(drop)
-        send, receive = anyio.create_memory_object_stream[Batch](1)
+        send, receive = anyio.create_memory_object_stream[Batch](READ_AHEAD)
         async with anyio.create_task_group() as group:
             # Reading the next batch while the writer works on these.
             group.start_soon(self._produce, [path for path in paths if path not in self._stuck], send)
@@ -358,17 +366,17 @@ class VaultWatch:
         self.unreadable.update(batch.unreadable)
         self._dirty.update(batch.gone)
         await self._index.touch(batch.touched)
-        images = batch.images
+        notes = batch.notes
         known = self._index.known
-        if left and images:
-            moved = tree.match_moved(known, left, {i.path: i.hash for i in images if i.path not in known})
+        if left and notes:
+            moved = tree.match_moved(known, left, {note.path: note.hash for note in notes if note.path not in known})
             left.difference_update(moved.values())  # before anything is awaited: another batch must not take them too
-            await self._index.move([(moved[i.path], i.path, i.stat) for i in images if i.path in moved])
-            images = [image for image in images if image.path not in moved]
-        if images:
-            refused = await self._index.upsert(images)
+            await self._index.move([(moved[note.path], note.path, note.stat) for note in notes if note.path in moved])
+            notes = [note for note in notes if note.path not in moved]
+        if notes:
+            refused = await self._index.upsert(notes)
             self.unreadable.update(refused)
-            self.notes_read += len(images) - len(refused)
+            self.notes_read += len(notes) - len(refused)
 
     async def _in_thread(self, deadline_s: float, work: Callable[..., Any], *args: Any) -> Any:
         """``work`` in the vault's thread; None when it takes longer than ``deadline_s``: that thread is left behind."""

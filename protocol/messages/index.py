@@ -63,6 +63,13 @@ class UpsertNotes(Message, frozen=True, tag="upsert_notes"):
     notes: tuple[NoteImage, ...]
 
 
+class PackedNotes(Message, frozen=True, tag="upsert_notes"):
+    """``UpsertNotes`` to one who sends it: each of ``notes`` is a NoteImage that was encoded as soon as it was made."""
+
+    vault_id: int
+    notes: tuple[msgspec.Raw, ...]
+
+
 class MoveNotes(Message, frozen=True, tag="move_notes"):
     """Files that changed their path and nothing else: chunks and vectors are kept -> Indexed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -48,19 +48,6 @@ def _nothing_taken(slots: Sequence[int] = (), counts: Sequence[int] = ()) -> Tak
     return Taken(np.array(slots, np.int64), np.array(counts, np.int64), values, bares)
 
 
-class Compared(NamedTuple):
-    """Notes that were compared sentence by sentence at once. Which sentence is nearest is looked up for those that are shown."""
-
-    bounds: Ints
-    """Where the pairs of each note begin, and the end."""
-    pairs: Ints
-    values: Floats
-    """By pair: the cosine of its best sentence, NOT_COMPARED where none is at hand."""
-    rows: Ints
-    """By pair: where its sentences in memory begin in ``cosines``; -1 where there are none."""
-    cosines: Floats
-
-
 class Similarities:
     """What one question has in common with every note: ``VectorEvidence`` of ranking."""
 
@@ -88,9 +75,13 @@ class Similarities:
         self._sentence_cos = np.full(len(note_cos), NOT_COMPARED, np.float32)
         self._bare_cos = np.full(len(note_cos), NOT_COMPARED, np.float32)
         """The largest cosine of a sentence to ``bare``."""
-        self._number = np.zeros(len(note_cos), np.int64)
-        """Its number among them all, in ``_batches`` one after the other."""
-        self._batches: list[Compared] = []
+        # By pair, of those that were compared; which sentence is nearest is looked up for the notes that are shown.
+        self._values = np.full(len(cosines), NOT_COMPARED, np.float32)
+        """The cosine of its best sentence at hand."""
+        self._rows = np.zeros(len(cosines), np.int64)
+        """Where the cosines of its sentences in memory begin, in those of ``_batch`` (counted from 1; 0: none in memory)."""
+        self._batch = np.zeros(len(cosines), np.int32)
+        self._batches: list[Floats] = []
         self._matches: dict[int, VectorMatch | None] = {}
         self._fetched: dict[int, tuple[Floats, Sequence[SentenceRow]]] = {}
         """By slot: cosines of sentences that are not in memory."""
@@ -118,8 +109,71 @@ class Similarities:
     def get(self, note_id: int) -> VectorMatch | None:
         """The match of one note, None when it has no vectors yet. The slice is (0, 0) where no sentence was compared."""
         if note_id not in self._matches:
-            self._matches[note_id] = self._match(note_id)
+            self.look_up((note_id,))
         return self._matches[note_id]
+
+    def look_up(self, notes: Iterable[int]) -> None:
+        """Prepare what ``get`` says of these ``notes``: many at once cost little more than one."""
+        fresh = [note for note in notes if note not in self._matches]
+        self._matches.update(dict.fromkeys(fresh))
+        places = self._places_of(fresh)
+        if not len(places):
+            return
+        self._compare_some(places[self._sentence_cos[places] == NOT_COMPARED])
+        layout, matrix = self._layout, self._matrix
+        pairs, bounds = ranges(layout.starts[places], layout.starts[places + 1])
+        slots = layout.slots[pairs]
+        cosines, chunks = self._cosines[pairs].tolist(), layout.chunks[pairs].tolist()
+        nearest, rows = self._nearest(pairs, slots, bounds.tolist())
+        spans = matrix.spans[rows].tolist() if len(matrix.spans) else [(0, 0)] * len(rows)
+        by_note = (layout.note_ids, self._note_cos, self._best, self._sentence_cos, self._bare_cos)
+        ends = [*bounds[1:].tolist(), len(cosines)]
+        for begin, end, holder, row, span, note, note_cos, best, sentence, bare in zip(
+            bounds.tolist(), ends, nearest, rows, spans, *(column[places].tolist() for column in by_note), strict=True
+        ):
+            pair = max(range(begin, end), key=cosines.__getitem__)
+            compared = sentence != NOT_COMPARED
+            if row < 0:
+                span = self._slice_fetched(int(slots[holder]))
+            self._matches[note] = VectorMatch(
+                note_cos=note_cos,
+                chunk_cos=best,
+                chunk_id=chunks[pair],
+                sentence_cos=sentence if compared else best,
+                sentence_chunk_id=chunks[holder if compared else pair],
+                char_from=span[0] if compared else 0,
+                char_to=span[1] if compared else 0,
+                bare_cos=None if bare == NOT_COMPARED else bare,
+            )
+
+    def _nearest(self, pairs: Ints, slots: Ints, bounds: list[int]) -> tuple[list[int], list[int]]:
+        """
+        Of each note (``bounds``: where its pairs begin), the pair with the best sentence, and the row of that in memory, -1
+        when it is not there.
+        """
+        values, batches, begins = self._values[pairs].tolist(), self._batch[pairs].tolist(), self._rows[pairs].tolist()
+        nearest, rows = [], []
+        for begin, end in itertools.pairwise((*bounds, len(values))):
+            best = max(values[begin:end])
+            equal = [pair for pair in range(begin, end) if values[pair] == best]
+            # Of equal ones: the last in memory, else the first.
+            holder = next((pair for pair in reversed(equal) if batches[pair]), equal[0])
+            row = -1
+            if batches[holder]:
+                slot, at = int(slots[holder]), begins[holder]
+                of_slot = self._batches[batches[holder] - 1][at : at + int(self._matrix.many[slot])]
+                row = int(self._matrix.first[slot]) + int(of_slot.argmax())
+            nearest.append(holder)
+            rows.append(row)
+        return nearest, rows
+
+    def _slice_fetched(self, slot: int) -> tuple[int, int]:
+        """Of a passage whose sentences are not in memory, the nearest of those that were fetched; (0, 0) without any."""
+        cosines, found = self._fetched.get(slot, _NOTHING_FETCHED)
+        if not len(cosines):
+            return 0, 0
+        row = found[int(cosines.argmax())]
+        return row.char_from, row.char_to
 
     def grains(self, notes: Sequence[int]) -> Grains:
         """Of those ``notes`` that have vectors, in their order: many at once cost little more than one."""
@@ -127,61 +181,12 @@ class Similarities:
         if not notes or not len(layout.note_ids):
             nothing = np.zeros(0, np.float32)
             return Grains((), nothing, nothing, nothing, nothing)
-        ids = np.array(notes, np.int64)
-        places = np.minimum(layout.note_ids.searchsorted(ids), len(layout.note_ids) - 1)
-        places = places[layout.note_ids[places] == ids]
+        places = self._places_of(notes)
         self._compare_some(places[self._sentence_cos[places] == NOT_COMPARED])
         chunk_cos, sentence_cos, bare_cos = self._best[places], self._sentence_cos[places], self._bare_cos[places]
         sentence_cos = np.where(sentence_cos == NOT_COMPARED, chunk_cos, sentence_cos)
         bare_cos[bare_cos == NOT_COMPARED] = np.nan
         return Grains(layout.note_ids[places].tolist(), self._note_cos[places], chunk_cos, sentence_cos, bare_cos)
-
-    def _match(self, note_id: int) -> VectorMatch | None:
-        at = self._place_of(note_id)
-        if at is None:
-            return None
-        if self._sentence_cos[at] == NOT_COMPARED:
-            self._compare_some(np.array([at], np.int64))
-        start, end = self._bounds(at)
-        pair = start + int(self._cosines[start:end].argmax())
-        sentence, bare = float(self._sentence_cos[at]), float(self._bare_cos[at])
-        best = float(self._best[at])
-        holder, (begin, stop) = (pair, (0, 0)) if sentence == NOT_COMPARED else self._nearest(at)
-        return VectorMatch(
-            note_cos=float(self._note_cos[at]),
-            chunk_cos=best,
-            chunk_id=int(self._layout.chunks[pair]),
-            sentence_cos=best if sentence == NOT_COMPARED else sentence,
-            sentence_chunk_id=int(self._layout.chunks[holder]),
-            char_from=begin,
-            char_to=stop,
-            bare_cos=None if bare == NOT_COMPARED else bare,
-        )
-
-    def _nearest(self, at: int) -> tuple[int, Sequence[int]]:
-        """The pair with the best sentence of a note that was compared, and that sentence's slice."""
-        number = int(self._number[at])
-        for batch in self._batches:
-            if number < len(batch.bounds) - 1:
-                break
-            number -= len(batch.bounds) - 1
-        start, end = batch.bounds[number : number + 2].tolist()
-        values, rows = batch.values[start:end].tolist(), batch.rows[start:end].tolist()
-        # Of equal ones: the last in memory, else the first.
-        best = max(values)
-        equal = [i for i, value in enumerate(values) if value == best]
-        i = next((i for i in reversed(equal) if rows[i] >= 0), equal[0])
-        pair = int(batch.pairs[start + i])
-        slot = int(self._layout.slots[pair])
-        if rows[i] >= 0:
-            of_slot = batch.cosines[rows[i] : rows[i] + int(self._matrix.many[slot])]
-            span: list[int] = self._matrix.spans[int(self._matrix.first[slot]) + int(of_slot.argmax())].tolist()
-            return pair, span
-        cosines, found = self._fetched.get(slot, (None, ()))
-        if cosines is None or not len(cosines):
-            return pair, (0, 0)
-        row = found[int(cosines.argmax())]
-        return pair, (row.char_from, row.char_to)
 
     def sentences(self, note_id: int) -> list[tuple[int, int, int, float]]:
         """All sentences of one note: (chunk id, char from, char to, cosine), in order; [] where none are at hand."""
@@ -195,10 +200,19 @@ class Similarities:
             found += [(chunk, *span, value) for span, value in zip(spans, cosines.tolist(), strict=True)]
         return found
 
+    def _places_of(self, notes: Sequence[int]) -> Ints:
+        """Places of those of ``notes`` that have vectors, in their order."""
+        known = self._layout.note_ids
+        if not notes or not len(known):
+            return np.zeros(0, np.int64)
+        ids = np.array(notes, np.int64)
+        places = np.minimum(known.searchsorted(ids), len(known) - 1)
+        found: Ints = places[known[places] == ids]
+        return found
+
     def _place_of(self, note_id: int) -> int | None:
-        ids = self._layout.note_ids
-        at = int(ids.searchsorted(note_id))
-        return at if at < len(ids) and ids[at] == note_id else None
+        places = self._places_of((note_id,))
+        return int(places[0]) if len(places) else None
 
     def _bounds(self, at: int) -> tuple[int, int]:
         return int(self._layout.starts[at]), int(self._layout.starts[at + 1])
@@ -267,18 +281,17 @@ class Similarities:
         held, at_hand = many > 0, many >= 0
         # A passage of one sentence has no vector but its own.
         values = self._cosines[pairs]
-        rows = np.full(len(pairs), -1, np.int64)
         bares = np.zeros(len(pairs), np.float32)
-        cosines = values[:0]
         if held.any():
             firsts, widths = matrix.first[slots[held]], many[held]
             wanted, begins = ranges(firsts, firsts + widths)
             queries = self._query[None] if self._bare is None else np.stack((self._query, self._bare))
-            of_rows = matrix.sentences.dot_rows(queries, wanted)
-            cosines, rows[held] = of_rows[0], begins
-            values[held] = np.maximum.reduceat(cosines, begins)
+            cosines = matrix.sentences.dot_rows(queries, wanted)
+            values[held] = np.maximum.reduceat(cosines[0], begins)
             if self._bare is not None:
-                bares[held] = np.maximum.reduceat(of_rows[1], begins)
+                bares[held] = np.maximum.reduceat(cosines[1], begins)
+            self._batches.append(cosines[0])
+            self._rows[pairs[held]], self._batch[pairs[held]] = begins, len(self._batches)
         if self._bare is not None and not held.all():
             bares[~held] = matrix.rows.wide(slots[~held]) @ self._bare
         if len(taken := self._taken.slots):
@@ -287,14 +300,14 @@ class Similarities:
             filled = (taken[at] == slots) & (self._taken.counts[at] > 0)
             values[filled], bares[filled] = self._taken.values[at[filled]], self._taken.bares[at[filled]]
         values[~at_hand] = NOT_COMPARED
+        self._values[pairs] = values
         best = np.maximum.reduceat(values, bounds[:-1])
         known = best != NOT_COMPARED
         self._sentence_cos[notes] = best
         self._score[notes[known]] = (self._note_cos[notes] + best)[known] / 2
         if self._bare is not None:
             self._bare_cos[notes] = np.maximum.reduceat(bares, bounds[:-1])
-        self._number[notes] = np.arange(len(notes)) + sum(len(batch.bounds) - 1 for batch in self._batches)
-        self._batches.append(Compared(bounds, pairs, values, rows, cosines))
 
 
+_NOTHING_FETCHED: tuple[Floats, Sequence[SentenceRow]] = (np.zeros(0, np.float32), ())
 _hash_of = operator.attrgetter("hash")

@@ -19,6 +19,11 @@ class Dense(msgspec.Struct, kw_only=True):
     cosine: dict[int, float]
     vector: VectorEvidence | None
 
+    def look_up(self, notes: Iterable[int]) -> None:
+        """Prepare the matches of these ``notes`` at once."""
+        if self.vector is not None:
+            self.vector.look_up(note for note in notes if note in self.score)
+
     def match(self, note: int) -> VectorMatch | None:
         """Where a note that was read matches best; None for another."""
         return self.vector.get(note) if self.vector is not None and note in self.score else None

@@ -105,6 +105,7 @@ def rank(
     if question.time != "history":
         _replacements_first(final, fused, catalog, newer, params)
     shown = [note for note in fusion.order(final) if allowed is None or note in allowed][: k + SPARE]
+    similar.look_up(shown)
     facts = confidence.features(question, shown, final, words, similar, evidence, catalog)
     sure = confidence.estimate(facts, params.model or confidence.default_model())
     book = _Book(question, catalog, words, named, similar, votes, base, weight, by_words, frozenset(shown))

@@ -7,7 +7,7 @@ The query actor fills them from SQLite and from the vector matrix; everything he
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -131,6 +131,10 @@ class VectorEvidence(Protocol):
 
     def get(self, note_id: int) -> VectorMatch | None:
         """The match of one note, None when it has no vectors yet."""
+        ...
+
+    def look_up(self, notes: Iterable[int]) -> None:
+        """Prepare what ``get`` says of these ``notes``: many at once cost little more than one."""
         ...
 
     def grains(self, notes: Sequence[int]) -> Grains:

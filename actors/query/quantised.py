@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...memory.runs import begins
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
@@ -114,11 +112,9 @@ def floats(vectors: Sequence[bytes], dim: int) -> Floats:
 
 def ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """The integers of ``starts[i]:ends[i]`` in a row, and where each range begins in them. No range is empty."""
-    widths = (ends - starts).astype(np.int64)
-    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(widths)[:-1]))
-    return np.arange(int(widths.sum())) - np.repeat(bounds - starts, widths), bounds
-
-
-def firsts(values: Ints) -> Ints:
-    """Where a run of equal values begins."""
-    return np.flatnonzero(begins(values))
+    widths = ends - starts
+    bounds = np.zeros(len(widths) + 1, np.int64)
+    widths.cumsum(out=bounds[1:])
+    rows = np.arange(bounds[-1])
+    rows += (starts - bounds[:-1]).repeat(widths)
+    return rows, bounds[:-1]

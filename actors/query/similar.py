@@ -69,6 +69,7 @@ class Similarities:
         self._note_cos = note_cos
         self._places = places
         self._bare = bare
+        self._queries = query[None] if bare is None else np.stack((query, bare))
         self._best = np.maximum.reduceat(cosines, layout.starts[:-1]) if len(cosines) else cosines
         self._score = (note_cos + self._best) / 2
         # By place, of the notes that were compared sentence by sentence.
@@ -235,9 +236,9 @@ class Similarities:
         """The pairs of these places that may hold the best sentence, and where those of each begin, and the end."""
         starts, ends = self._layout.starts[notes], self._layout.starts[notes + 1]
         pairs, bounds = ranges(starts, ends)
-        near = self._cosines[pairs] >= np.repeat(self._best[notes] - NEAR, ends - starts)
+        near = self._cosines[pairs] >= (self._best[notes] - NEAR).repeat(ends - starts)
         kept = np.zeros(len(near) + 1, np.int64)
-        np.cumsum(near, out=kept[1:])
+        near.cumsum(out=kept[1:])
         return pairs[near], kept[np.append(bounds, len(near))]
 
     def _take(self, fetch: Fetch, slots: list[int]) -> None:
@@ -282,17 +283,17 @@ class Similarities:
         # A passage of one sentence has no vector but its own.
         values = self._cosines[pairs]
         bares = np.zeros(len(pairs), np.float32)
-        if held.any():
+        held_count = np.count_nonzero(held)
+        if held_count:
             firsts, widths = matrix.first[slots[held]], many[held]
             wanted, begins = ranges(firsts, firsts + widths)
-            queries = self._query[None] if self._bare is None else np.stack((self._query, self._bare))
-            cosines = matrix.sentences.dot_rows(queries, wanted)
+            cosines = matrix.sentences.dot_rows(self._queries, wanted)
             values[held] = np.maximum.reduceat(cosines[0], begins)
             if self._bare is not None:
                 bares[held] = np.maximum.reduceat(cosines[1], begins)
             self._batches.append(cosines[0])
             self._rows[pairs[held]], self._batch[pairs[held]] = begins, len(self._batches)
-        if self._bare is not None and not held.all():
+        if self._bare is not None and held_count < len(held):
             bares[~held] = matrix.rows.wide(slots[~held]) @ self._bare
         if len(taken := self._taken.slots):
             at = np.minimum(np.searchsorted(taken, slots), len(taken) - 1)

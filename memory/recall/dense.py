@@ -38,7 +38,7 @@ def read(evidence: Evidence, wanted: Iterable[int], params: Params) -> Dense:
     note_share, chunk_share, sentence_share = params.dense_note, params.dense_chunk, params.dense_sentence
     total = note_share + chunk_share + sentence_share or 1.0
     floor, room = params.dense_floor, 1.0 - params.dense_floor
-    note_cos, chunk_cos, sentence_cos, bare_cos = (cosines.astype(np.float64) for cosines in grains[1:])
+    note_cos, chunk_cos, sentence_cos, bare_cos = np.array(grains[1:], np.float64)
     whole = note_share * note_cos + chunk_share * chunk_cos
     cosine = (whole + sentence_share * sentence_cos) / total
     bare = np.where(np.isnan(bare_cos), cosine, (whole + sentence_share * bare_cos) / total)

@@ -102,9 +102,10 @@ def rank(
     newer = supersession.replaced_by_sibling(catalog.cards[note] for note in fused)
     factors = _factors(question, fused, catalog, newer, params)
     final = {note: score * _product(known) if (known := factors[note]) else score for note, score in fused.items()}
-    if question.time != "history":
-        _replacements_first(final, fused, catalog, newer, params)
-    shown = [note for note in fusion.order(final) if allowed is None or note in allowed][: k + SPARE]
+    ordered = fusion.order(final)
+    if question.time != "history" and _replacements_first(ordered, final, fused, catalog, params):
+        ordered = fusion.order(final)
+    shown = [note for note in ordered if allowed is None or note in allowed][: k + SPARE]
     similar.look_up(shown)
     facts = confidence.features(question, shown, final, words, similar, evidence, catalog)
     sure = confidence.estimate(facts, params.model or confidence.default_model())
@@ -217,10 +218,14 @@ def _product(factors: Mapping[str, float]) -> float:
 
 
 def _replacements_first(
-    final: dict[int, float], fused: dict[int, float], catalog: Catalog, newer: Mapping[int, int], params: Params
-) -> None:
-    """A note that is replaced never stands above its replacement; the replacement comes in with it."""
-    for note in fusion.order(final)[:20]:
+    ordered: Sequence[int], final: dict[int, float], fused: dict[int, float], catalog: Catalog, params: Params
+) -> bool:
+    """
+    A note that is replaced never stands above its replacement; the replacement comes in with it. ``ordered``: ``final``, best
+    first. Returns whether a score changed.
+    """
+    changed = False
+    for note in ordered[:20]:
         current = supersession.current_of(note, catalog)
         if current == note:
             continue
@@ -228,6 +233,8 @@ def _replacements_first(
         if final.get(current, 0.0) < final[note] * (1.0 + params.current_margin):
             final[current] = max(final.get(current, 0.0), wanted * 0.9, final[note] * (1.0 + params.current_margin))
             fused.setdefault(current, fused[note])
+            changed = True
+    return changed
 
 
 def _intent_line(question: Question) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from recalld.memory.recall.duplicates import SAMPLED_CHARS, SHINGLE, Body
 from recalld.memory.recall.tokens import fold, words_of
 
-WORDS = [f"{letter}{number}" for letter in "abcprsxé" for number in range(60)]
+WORDS = [f"{begin}{number}" for begin in ("a", "b", "s", "as", "sas", "ss", "x", "é") for number in range(60)]
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:

@@ -35,21 +35,14 @@ STEM_ENDING = 1
 _NOW_STEMS = frozenset(("replac", "now", "current", "move", "supersed"))
 UNKNOWN_COSINE = 0.3
 """A sentence without a vector: what an ordinary sentence of the right note has."""
-_CHANGED = re.compile(
-    r"""
-    [\[~=\x80-\U0010ffff] (?:                        # one set: a search for alternatives is slower
-        (?<=[\x80-\U0010ffff])
-      | (?<=[~=]) [~=]{3}
-      | (?<=\[) (?<!\[\[)                            # the first bracket of a link tells of both
-        (?: (?<=[A-Za-z0-9!]\[) | (?! \[ [\w\ -]{1,300} \]\] (?: [\s.,;:?)] | \Z ) ) )
-    )
-    """,
-    re.VERBOSE,
+_NOT_ASCII = re.compile(r"[\x80-\U0010ffff]")
+_NOT_PLAIN = re.compile(
+    r"\[(?<!\[\[)"  # the first bracket of a link tells of both
+    r"(?:(?<=[A-Za-z0-9!]\[)|(?!\[[\w -]{1,300}\]\](?:[\s.,;:?)]|\Z)))"
 )
-"""
-What ``readable`` or ``fold`` may change by more than the case of words: not ASCII, a link but to a plain name that stands alone,
-or marks between which two words may stand that are one without them. No other mark is taken from between two letters.
-"""
+"""A link, but one to a plain name that stands alone: it shows other words than stand there, or joins them."""
+_JOINING = re.compile(r"[~=]{4}")
+"""Two words may stand beside it that are one where ``readable`` takes the marks away; it does so with no other marks."""
 _DATE = re.compile(
     r"\b\d{4}-\d{2}-\d{2}\b|\b(?:19|20)\d{2}\b|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\b"
     r"|\b(?:yesterday|today|tomorrow|last|next) ?\w*|\d+月|\d+日|\d+年|\d+월|\d+일"
@@ -302,16 +295,21 @@ class Judge:
 
 
 def _with_markup(text: str, begins: Sequence[int], ends: Sequence[int]) -> set[int]:
-    """The sentences whose words may not be those of ``bare``."""
+    """The sentences whose words may not be those of ``bare``: they hold what ``readable`` or ``fold`` may change."""
     found: set[int] = set()
-    match = _CHANGED.search(text)
-    while match is not None:
-        index = bisect_right(begins, match.start()) - 1
-        if index >= 0 and match.start() < ends[index]:
-            found.add(index)
-        if index + 1 == len(begins):
-            break
-        match = _CHANGED.search(text, begins[index + 1])
+    for pattern, may_be_there in (
+        (_NOT_ASCII, not text.isascii()),
+        (_NOT_PLAIN, "[" in text),
+        (_JOINING, "~~" in text or "==" in text),
+    ):
+        match = pattern.search(text) if may_be_there else None
+        while match is not None:
+            index = bisect_right(begins, match.start()) - 1
+            if index >= 0 and match.start() < ends[index]:
+                found.add(index)
+            if index + 1 == len(begins):
+                break
+            match = pattern.search(text, begins[index + 1])
     return found
 
 

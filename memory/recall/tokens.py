@@ -304,10 +304,10 @@ def sentences(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = _end_of_space(text, 0)
     for match in _BREAK.finditer(text):
-        after = match.end()
+        end, after = match.span()
         match match.lastgroup:
             case None:
-                end = match.start() + 1
+                end += 1
             case "hard":
                 end = start + len(text[start:after].rstrip())
             case _:

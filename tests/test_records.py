@@ -262,3 +262,27 @@ def test_foreign_rows_are_refused(index: Index) -> None:
             "INSERT INTO chunks (note_id, ordinal, hash, context, text, line_from, line_to)"
             " VALUES (9, 0, x'', '', '', 1, 1)"
         )
+
+
+def test_only_texts_without_a_vector_are_queued(index: Index) -> None:
+    """A text that the model has embedded is not queued again, in whatever note it stands; more texts than one question names."""
+    index.write_all({f"{n}.md": f"text {n}" for n in range(vectors.BIND_MAX + 20)}, on_disk=False)
+    index.embed()
+    files = {f"again/{n}.md": f"text {n}" for n in range(vectors.BIND_MAX + 20)}
+    index.write_all({**files, "new.md": "another text"}, on_disk=False)
+    assert vectors.waiting(index.conn) == 1
+
+
+def test_a_text_of_the_past_moves_up_when_it_is_current_again(index: Index) -> None:
+    index.write("a.md", "one")
+    index.write("a.md", "two")
+    queued = "SELECT queued_ms FROM pending WHERE hash = (SELECT hash FROM chunks WHERE text = 'one' LIMIT 1)"
+    assert index.conn.execute(queued).fetchone() == (vectors.LAST,)
+    index.write("b.md", "one")
+    assert index.conn.execute(queued).fetchone() == (index.now_ms,)
+
+
+def test_answers_count_a_long_queue_up_to_a_bound(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "SOME", 3)
+    index.write_all({f"{n}.md": f"text {n}" for n in range(5)}, on_disk=False)
+    assert (vectors.some_waiting(index.conn), vectors.waiting(index.conn)) == (3, 5)

@@ -98,6 +98,7 @@ class Indexed(Message, frozen=True, tag="indexed"):
     revision: int
     changed: int = 0
     pending: int = 0
+    """Texts that wait for their vectors; of many, at least a thousand."""
 
 
 class SweepDone(Message, frozen=True, tag="sweep_done"):

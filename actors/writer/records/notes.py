@@ -65,11 +65,11 @@ def upsert_notes(conn: sqlite3.Connection, message: UpsertNotes, now_ms: int, ru
             )  # a clock that went back must not make an interval that ends before it began
         changed.append((image, since))
     if not changed:
-        return Indexed(revision=revision_of(conn), pending=vectors.waiting(conn))
+        return Indexed(revision=revision_of(conn), pending=vectors.some_waiting(conn))
     revision = next_revision(conn)
     _supersede(conn, replaced, now_ms, revision, rules)
     _insert(conn, message.vault_id, changed, revision, now_ms, rules)
-    return Indexed(revision=revision, changed=len(changed), pending=vectors.waiting(conn))
+    return Indexed(revision=revision, changed=len(changed), pending=vectors.some_waiting(conn))
 
 
 def move_notes(conn: sqlite3.Connection, message: MoveNotes, now_ms: int, rules: Rules) -> Indexed:
@@ -83,7 +83,7 @@ def move_notes(conn: sqlite3.Connection, message: MoveNotes, now_ms: int, rules:
         if row is not None and old != new:
             found.append((row[0], old, new, stat, _decode(row[1])))
     if not found:
-        return Indexed(revision=revision_of(conn), pending=vectors.waiting(conn))
+        return Indexed(revision=revision_of(conn), pending=vectors.some_waiting(conn))
     revision = next_revision(conn)
     moving = {note_id for note_id, *_ in found}
     # All leave before any arrives: two notes may swap their names.
@@ -101,7 +101,7 @@ def move_notes(conn: sqlite3.Connection, message: MoveNotes, now_ms: int, rules:
         first = [row for row in _chunks(conn, note_id) if row[1] == 0]
         conn.executemany("DELETE FROM chunk_fts WHERE rowid = ?", [row[:1] for row in first])
         conn.executemany(INSERT_WORDS, _words_of(new, note, first))
-    return Indexed(revision=revision, changed=len(found), pending=vectors.waiting(conn))
+    return Indexed(revision=revision, changed=len(found), pending=vectors.some_waiting(conn))
 
 
 def touch_notes(conn: sqlite3.Connection, message: TouchNotes) -> Ok:
@@ -118,10 +118,10 @@ def drop_notes(conn: sqlite3.Connection, message: DropNotes, now_ms: int, rules:
     found = [conn.execute(CURRENT, (message.vault_id, path)).fetchone() for path in dict.fromkeys(message.paths)]
     ids = [row[0] for row in found if row is not None]
     if not ids:
-        return Indexed(revision=revision_of(conn), pending=vectors.waiting(conn))
+        return Indexed(revision=revision_of(conn), pending=vectors.some_waiting(conn))
     revision = next_revision(conn)
     _supersede(conn, ids, now_ms, revision, rules)
-    return Indexed(revision=revision, changed=len(ids), pending=vectors.waiting(conn))
+    return Indexed(revision=revision, changed=len(ids), pending=vectors.some_waiting(conn))
 
 
 def empty(conn: sqlite3.Connection, note_ids: Sequence[int]) -> None:
@@ -214,9 +214,9 @@ def _insert(
             title = ""
     conn.executemany(INSERT_NOTE, note_rows)
     conn.executemany(INSERT_CHUNK, chunk_rows)
-    conn.executemany(INSERT_WORDS, word_rows)
     if rules.embed:
         vectors.enqueue(conn, [row[3] for row in chunk_rows], now_ms)
+    conn.executemany(INSERT_WORDS, word_rows)
 
 
 def _supersede(conn: sqlite3.Connection, ids: Sequence[int], now_ms: int, revision: int, rules: Rules) -> None:

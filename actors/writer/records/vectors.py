@@ -7,7 +7,7 @@ as tried: such texts come in ever smaller batches until the one that kills is al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ....protocol.envelope import Conflict, Invalid
 from ....protocol.messages.common import Ok
@@ -25,11 +25,15 @@ from ....protocol.messages.index import (
 from ...sqlite import sqlite3
 from .common import next_revision, random_id, revision_of
 
+BIND_MAX = 500
+"""Values in one statement."""
 MAX_TRIES = 3
 MAX_LIMIT = 1024
 MAX_DIM = 16_384
 """Four times the widest embedding models there are; readers make tables of this width."""
 MAX_LEASE_MS = 600_000
+SOME = 1000
+"""Texts that wait, as far as the answer to a change counts them: 20 us."""
 SHRINK = 8
 """Texts that were tried once come in batches of limit / 8, twice: alone (64, 8, 1)."""
 LAST = 0
@@ -39,13 +43,26 @@ DIED = "the embedder ended while it worked on this"
 
 def enqueue(conn: sqlite3.Connection, hashes: Iterable[bytes], now_ms: int) -> None:
     """Queue texts that the active model has not embedded; with no model yet, all of them. Those of the past move up."""
-    model_id = active_model(conn)
+    digests = list(hashes)
+    embedded = _embedded(conn, digests)
+    # One row a statement, by VALUES: of one that might write several, SQLite keeps every page as it was before, each time.
     conn.executemany(
-        "INSERT INTO pending (hash, queued_ms) SELECT ?1, ?2 WHERE NOT EXISTS"
-        " (SELECT 1 FROM vectors WHERE hash = ?1 AND model_id = ?3 AND ordinal = 0)"
-        " ON CONFLICT (hash) DO UPDATE SET queued_ms = excluded.queued_ms WHERE queued_ms = ?4",
-        [(digest, now_ms, model_id, LAST) for digest in hashes],
+        "INSERT INTO pending (hash, queued_ms) VALUES (?1, ?2)"
+        f" ON CONFLICT (hash) DO UPDATE SET queued_ms = excluded.queued_ms WHERE queued_ms = {LAST}",
+        [(digest, now_ms) for digest in digests if digest not in embedded],
     )
+
+
+def _embedded(conn: sqlite3.Connection, hashes: Sequence[bytes]) -> set[bytes]:
+    """Those of ``hashes`` that the active model has embedded."""
+    model_id = active_model(conn)
+    found: set[bytes] = set()
+    for start in range(0, len(hashes), BIND_MAX):
+        part = hashes[start : start + BIND_MAX]
+        marks = ",".join("?" * len(part))
+        sql = f"SELECT hash FROM vectors WHERE model_id = ? AND ordinal = 0 AND hash IN ({marks})"
+        found.update(row[0] for row in conn.execute(sql, (model_id, *part)))
+    return found
 
 
 def dequeue(conn: sqlite3.Connection, hashes: Iterable[bytes]) -> None:
@@ -165,7 +182,7 @@ def store_vectors(conn: sqlite3.Connection, message: StoreVectors) -> Indexed:
     dim = _check_model(conn, message.model_id)
     kept = [chunk for chunk in message.chunks if _wanted(conn, chunk, dim)]
     if not kept:
-        return Indexed(revision=revision_of(conn), pending=waiting(conn))
+        return Indexed(revision=revision_of(conn), pending=some_waiting(conn))
     revision = next_revision(conn)
     conn.executemany("DELETE FROM vectors WHERE hash = ?", [(chunk.hash,) for chunk in kept])
     conn.executemany(
@@ -177,7 +194,7 @@ def store_vectors(conn: sqlite3.Connection, message: StoreVectors) -> Indexed:
         ],
     )
     conn.executemany("DELETE FROM pending WHERE hash = ?", [(chunk.hash,) for chunk in kept])
-    return Indexed(revision=revision, changed=len(kept), pending=waiting(conn))
+    return Indexed(revision=revision, changed=len(kept), pending=some_waiting(conn))
 
 
 def fail_chunks(conn: sqlite3.Connection, message: FailChunks) -> Ok:
@@ -192,6 +209,14 @@ def fail_chunks(conn: sqlite3.Connection, message: FailChunks) -> Ok:
 def waiting(conn: sqlite3.Connection) -> int:
     """Texts that wait for a vector, those set aside left out."""
     return int(conn.execute("SELECT count(*) FROM pending WHERE tries < ?", (MAX_TRIES,)).fetchone()[0])
+
+
+def some_waiting(conn: sqlite3.Connection) -> int:
+    """``waiting``, counted no further than SOME: an answer to every change need not walk a queue of a hundred thousand."""
+    found = conn.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM pending WHERE tries < ? LIMIT ?)", (MAX_TRIES, SOME)
+    ).fetchone()
+    return int(found[0])
 
 
 def set_aside(conn: sqlite3.Connection) -> int:

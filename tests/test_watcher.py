@@ -11,7 +11,7 @@ import pytest
 from recalld.actors.watcher.batches import MAX_NOTES
 from recalld.memory.notes.parse import parse
 from recalld.protocol.envelope import Internal, Unavailable
-from recalld.protocol.messages.index import DropNotes, MoveNotes, SweepDone, TouchNotes, UpsertNotes
+from recalld.protocol.messages.index import DropNotes, MoveNotes, PackedNotes, SweepDone, TouchNotes, UpsertNotes
 from watching import FakeWriter, config_of, watching
 
 BACKENDS = ["inotify", "watchfiles"] if sys.platform == "linux" else ["watchfiles"]
@@ -534,3 +534,32 @@ async def test_a_note_is_packed_as_the_writer_wants_it(tmp_path):
         image = place.writer.held()["a.md"]
         assert (image.note, image.chunks) == parse("a.md", text.encode())
         assert image.hash == hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+async def test_reading_goes_on_while_the_writer_stands_still(tmp_path, monkeypatch):
+    """Some batches are read ahead, and no more than that."""
+    from recalld.actors.watcher import batches, vault
+
+    monkeypatch.setattr(batches, "MAX_NOTES", 2)
+    ahead: list[int] = []
+    real = vault.read_batch
+    monkeypatch.setattr(vault, "read_batch", lambda *about: ahead.append(1) or real(*about))
+    free = anyio.Event()
+
+    class Standing(FakeWriter):
+        async def ask(self, body, *, budget_ms, trace=""):
+            if isinstance(body, PackedNotes):
+                self.notify()
+                await free.wait()
+            return await super().ask(body, budget_ms=budget_ms, trace=trace)
+
+    (tmp_path / "vault").mkdir()
+    for n in range(40):
+        (tmp_path / "vault" / f"{n}.md").write_text(f"text {n}")
+    async with watching(tmp_path, writer=Standing(), settle=False) as place:
+        most = vault.IN_FLIGHT + vault.READ_AHEAD + 1  # the last one waits for a place
+        await place.writer.until(lambda: len(ahead) == most)
+        await anyio.sleep(0.1)
+        assert len(ahead) == most
+        free.set()
+        await place.writer.until(lambda: len(place.writer.held()) == 40)

@@ -255,21 +255,22 @@ class Scanner:
             os.close(fd)
 
     def _read_open(self, path: str, fd: int) -> Content:
-        before = os.fstat(fd)
-        if not modes.S_ISREG(before.st_mode):
+        info = os.fstat(fd)
+        if not modes.S_ISREG(info.st_mode):
             raise Unreadable("not a regular file")
-        for _ in range(3):
-            os.lseek(fd, 0, os.SEEK_SET)
-            raw = b"".join(_pieces(fd, self._max_bytes + 1, before.st_size))
-            after = os.fstat(fd)
+        stat = stat_of(info)
+        for again in range(3):
+            if again:
+                os.lseek(fd, 0, os.SEEK_SET)
+            raw = b"".join(_pieces(fd, self._max_bytes + 1, stat.size))
+            before, stat = stat, stat_of(os.fstat(fd))
             if len(raw) > self._max_bytes:
                 raise Unreadable(f"larger than {self._max_bytes} bytes (watcher.max_bytes)")
-            if stat_of(after) == stat_of(before):
+            if stat == before:
                 break
-            before = after
         digest = hashlib.blake2b(raw, digest_size=16).digest()
-        racy = stat_of(after) != stat_of(before) or abs(time.time_ns() - after.st_mtime_ns) < RACY_NS
-        return Content(path, stat_of(before), raw, digest, racy)
+        racy = stat != before or abs(time.time_ns() - stat.mtime_ns) < RACY_NS
+        return Content(path, stat, raw, digest, racy)
 
 
 class _Look:
@@ -293,8 +294,8 @@ def stat_of(info: os.stat_result) -> FileStat:
 def _pieces(fd: int, limit: int, size: int) -> Iterator[bytes]:
     """What is in a file, at most ``limit`` bytes. ``size``, as it was said to be, is enough: a stat afterwards tells."""
     left = limit
-    # A buffer for what is there and a byte more: one of a megabyte for each note takes longer than the reading.
-    room = min(max(size + 1, 1 << 16), 1 << 20)
+    # A buffer for what is there and a byte more: a larger one for each note takes longer than the reading.
+    room = min(max(size + 1, 4096), 1 << 20)
     while left > 0 and (piece := os.read(fd, min(left, room))):
         left -= len(piece)
         yield piece

@@ -79,9 +79,8 @@ class Similarities:
         # By pair, of those that were compared; which sentence is nearest is looked up for the notes that are shown.
         self._values = np.full(len(cosines), NOT_COMPARED, np.float32)
         """The cosine of its best sentence at hand."""
-        self._rows = np.zeros(len(cosines), np.int64)
-        """Where the cosines of its sentences in memory begin, in those of ``_batch`` (counted from 1; 0: none in memory)."""
-        self._batch = np.zeros(len(cosines), np.int32)
+        self._rows = np.zeros(len(cosines), np.int32)
+        """Where the cosines of its sentences in memory begin, counted from 1 over all of ``_batches``; 0: none in memory."""
         self._batches: list[Floats] = []
         self._matches: dict[int, VectorMatch | None] = {}
         self._fetched: dict[int, tuple[Floats, Sequence[SentenceRow]]] = {}
@@ -97,9 +96,9 @@ class Similarities:
             return
         pairs, bounds = self._near_pairs(notes)
         slots = self._layout.slots[pairs[: bounds[min(FETCHED, len(notes))]]]
-        absent = np.unique(slots[self._matrix.many[slots] < 0]).tolist()
-        if absent:
-            self._take(fetch, absent)
+        absent = slots[self._matrix.many[slots] < 0]
+        if len(absent):
+            self._take(fetch, np.unique(absent).tolist())
         self._compare(notes, pairs, bounds)
 
     def top(self, n: int) -> list[int]:
@@ -152,21 +151,29 @@ class Similarities:
         Of each note (``bounds``: where its pairs begin), the pair with the best sentence, and the row of that in memory, -1
         when it is not there.
         """
-        values, batches, begins = self._values[pairs].tolist(), self._batch[pairs].tolist(), self._rows[pairs].tolist()
+        values, begins = self._values[pairs].tolist(), self._rows[pairs].tolist()
         nearest, rows = [], []
         for begin, end in itertools.pairwise((*bounds, len(values))):
             best = max(values[begin:end])
             equal = [pair for pair in range(begin, end) if values[pair] == best]
             # Of equal ones: the last in memory, else the first.
-            holder = next((pair for pair in reversed(equal) if batches[pair]), equal[0])
+            holder = next((pair for pair in reversed(equal) if begins[pair]), equal[0])
             row = -1
-            if batches[holder]:
-                slot, at = int(slots[holder]), begins[holder]
-                of_slot = self._batches[batches[holder] - 1][at : at + int(self._matrix.many[slot])]
+            if begins[holder]:
+                slot = int(slots[holder])
+                of_slot = self._cosines_from(begins[holder] - 1)[: int(self._matrix.many[slot])]
                 row = int(self._matrix.first[slot]) + int(of_slot.argmax())
             nearest.append(holder)
             rows.append(row)
         return nearest, rows
+
+    def _cosines_from(self, at: int) -> Floats:
+        """What ``_batches`` hold from there on, to the end of one."""
+        for batch in self._batches:
+            if at < len(batch):
+                return batch[at:]
+            at -= len(batch)
+        raise IndexError(at)
 
     def _slice_fetched(self, slot: int) -> tuple[int, int]:
         """Of a passage whose sentences are not in memory, the nearest of those that were fetched; (0, 0) without any."""
@@ -291,8 +298,8 @@ class Similarities:
             values[held] = np.maximum.reduceat(cosines[0], begins)
             if self._bare is not None:
                 bares[held] = np.maximum.reduceat(cosines[1], begins)
+            self._rows[pairs[held]] = begins + (1 + sum(map(len, self._batches)))
             self._batches.append(cosines[0])
-            self._rows[pairs[held]], self._batch[pairs[held]] = begins, len(self._batches)
         if self._bare is not None and held_count < len(held):
             bares[~held] = matrix.rows.wide(slots[~held]) @ self._bare
         if len(taken := self._taken.slots):

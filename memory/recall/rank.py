@@ -20,8 +20,10 @@ from .params import Params
 from .query import Question
 from .types import NOBODY, Catalog, Evidence, NoteCard
 
-SPARE = 10
+SPARE = 5
 """Candidates beyond ``k`` that a ranking holds, to fill up when near-duplicates are folded."""
+JUDGED = 10
+"""Notes that confidence is told of at least."""
 
 
 class StreamVote(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,13 +107,15 @@ def rank(
     ordered = fusion.order(final)
     if question.time != "history" and _replacements_first(ordered, final, fused, catalog, params):
         ordered = fusion.order(final)
-    shown = [note for note in ordered if allowed is None or note in allowed][: k + SPARE]
+    shown = [note for note in ordered if allowed is None or note in allowed][: max(k + SPARE, JUDGED)]
     similar.look_up(shown)
     facts = confidence.features(question, shown, final, words, similar, evidence, catalog)
     sure = confidence.estimate(facts, params.model or confidence.default_model())
     book = _Book(question, catalog, words, named, similar, votes, base, weight, by_words, frozenset(shown))
     return Ranking(
-        candidates=tuple(book.entry(note, final[note], fused[note], factors.get(note, {}), newer) for note in shown),
+        candidates=tuple(
+            book.entry(note, final[note], fused[note], factors.get(note, {}), newer) for note in shown[: k + SPARE]
+        ),
         confidence=sure if shown else 0.0,
         known=bool(shown) and sure >= params.know_threshold,
         intent=_intent_line(question),

@@ -28,6 +28,8 @@ def replacements(note: int, catalog: Catalog) -> list[int]:
 
 def current_of(note: int, catalog: Catalog) -> int:
     """The last note of the chain of replacements that starts at ``note``; ``note`` itself when nothing replaces it."""
+    if not catalog.newer(note):
+        return note  # nearly all notes
     seen = {note}
     for _ in range(MAX_CHAIN):
         newer = next((n for n in replacements(note, catalog) if n not in seen), None)
@@ -40,7 +42,9 @@ def current_of(note: int, catalog: Catalog) -> int:
 
 def is_superseded(card: NoteCard, catalog: Catalog) -> bool:
     """Something replaces it, or its status says so."""
-    return (bool(card.status) and _is_old(card.status)) or bool(replacements(card.id, catalog))
+    if card.status and _is_old(card.status):
+        return True
+    return bool(catalog.newer(card.id)) and bool(replacements(card.id, catalog))
 
 
 @functools.lru_cache(maxsize=256)

@@ -50,6 +50,8 @@ FRAME_S = 10.0
 """A large frame is whole within this long after there was room for it, or its connection is closed: others wait for the room."""
 MAX_ERROR_CHARS = 2000
 MAX_CONNECTIONS = 1024
+NO_BODY = msgspec.Raw()
+"""Of a call whose body was decoded: a large frame is not kept beside what was in it."""
 
 log = logging.getLogger("recalld.protocol")
 
@@ -215,14 +217,16 @@ class Server:
         self, call: Call, held: int, scope: anyio.CancelScope, scopes: dict[int, anyio.CancelScope], outbox: Outbox
     ) -> None:
         answer: bytes | None = None
+        call_id, answering = call.id, self._answer(call)
+        del call  # its body is let go of once it is decoded
         try:
             with scope:
-                answer = await self._answer(call)
+                answer = await answering
         finally:
             # Before the answer waits for its reader: a client that does not read must not use up what others share.
             self._running -= 1
             self._room.give(held)
-            scopes.pop(call.id, None)
+            scopes.pop(call_id, None)
         if answer is not None:
             await outbox.put(answer)
 
@@ -233,6 +237,7 @@ class Server:
             body = self._decode(call.body)
         except msgspec.MsgspecError as error:
             return _failed(call, "invalid", f"{self._name} does not understand this: {error}")
+        call = msgspec.structs.replace(call, body=NO_BODY)
         try:
             with anyio.fail_after(call.budget_ms / 1000):
                 reply = await self._handlers[type(body)](body)

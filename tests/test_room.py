@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tracemalloc
 from pathlib import Path
 
 import anyio
@@ -214,3 +215,31 @@ async def test_events_that_never_end_share_one_room(short_tmp: Path, monkeypatch
                 await asyncio.sleep(0.01)
         group.cancel_scope.cancel()
     listener.close()
+
+
+async def test_the_bytes_of_a_large_call_are_let_go_of_while_it_is_answered(short_tmp: Path) -> None:
+    """Neither side keeps the frame of a call beside what was decoded from it."""
+    size = 4_000_000
+    held: list[int] = []
+
+    async def weigh(ask: object) -> Ok:
+        await anyio.sleep(0.05)  # until the caller, in this very process, waits for the answer
+        held.append(tracemalloc.get_traced_memory()[0])
+        return Ok()
+
+    path = short_tmp / "s"
+    listener = sockets.bind(path)
+    serving = Server(listener, decode_control, {**HANDLERS, RestartActor: weigh}, name="test")
+    async with anyio.create_task_group() as group:
+        group.start_soon(serving.run)
+        peer = Peer(path, "test")
+        await peer.ask(Reload(), budget_ms=5000)
+        tracemalloc.start()
+        try:
+            await peer.ask(RestartActor(name="x" * size), budget_ms=5000)
+        finally:
+            tracemalloc.stop()
+            await peer.aclose()
+            group.cancel_scope.cancel()
+    listener.close()
+    assert held[0] < 2.5 * size  # as it was asked, and as it was understood

@@ -58,5 +58,11 @@ def order(scores: Mapping[int, float]) -> list[int]:
 
 
 def ranks(ordered: Iterable[int], wanted: Collection[int]) -> dict[int, int]:
-    """1-based ranks of the ``wanted`` notes in an order."""
-    return {note: rank for rank, note in enumerate(ordered, 1) if note in wanted}
+    """1-based ranks of the ``wanted`` notes in an order that holds them all; most often they stand at its beginning."""
+    found: dict[int, int] = {}
+    for rank, note in enumerate(ordered, 1):
+        if len(found) == len(wanted):
+            break
+        if note in wanted:
+            found[note] = rank
+    return found

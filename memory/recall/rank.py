@@ -263,10 +263,12 @@ class _Book:
     ) -> None:
         self.question, self.catalog, self.words, self.named = question, catalog, words, named
         self.similar, self.votes, self.base, self.weight = similar, votes, base, weight
-        self.text_ranks = fusion.ranks(by_words, shown)
-        self.entity_ranks = fusion.ranks(fusion.order(named), shown)
-        self.vector_ranks = fusion.ranks(fusion.order(similar.score), shown)
-        self.graph_ranks = fusion.ranks(fusion.order({note: vote.score for note, vote in votes.items()}), shown)
+        scores = words.score if words is not None else {}
+        voted = {note: vote.score for note, vote in votes.items()}
+        self.text_ranks = fusion.ranks(by_words, scores.keys() & shown)
+        self.entity_ranks = fusion.ranks(fusion.order(named), named.keys() & shown)
+        self.vector_ranks = fusion.ranks(fusion.order(similar.score), similar.score.keys() & shown)
+        self.graph_ranks = fusion.ranks(fusion.order(voted), voted.keys() & shown)
 
     def entry(
         self, note: int, score: float, fused: float, factors: dict[str, float], newer: Mapping[int, int]

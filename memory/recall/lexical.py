@@ -50,8 +50,6 @@ class Lexical(msgspec.Struct, kw_only=True):
     """Those of the first note, ascending, then those of the next."""
     starts: list[int]
     """Where the passages of each note begin; one more for the end."""
-    owners: Ints
-    """Of each passage, its note."""
     sums: Floats
     """Of each passage, what is said of it by itself."""
     places: dict[str, Ints]
@@ -105,7 +103,7 @@ def read(
     columns = np.arange(len(terms)).repeat(widths)
     owners = note_of(chunks)
     words = catalog.lengths(owners)
-    if not words.all():
+    if np.count_nonzero(words) < len(words):
         kept = words > 0
         chunks, values, owners = chunks[kept], values[kept], owners[kept]
         columns, words = columns[kept], words[kept]
@@ -129,10 +127,11 @@ def read(
     frequency = np.bincount(cells, share / (1.0 - share), minlength=shape[0] * shape[1]).reshape(shape)
     held = frequency > 0.0
     halved = (1.0 - params.text_b) + params.text_b * lengths / catalog.mean_words
-    parts = weights[:, None] * frequency / (frequency + halved)
+    worth = weights[:, None]
+    parts = worth * frequency / (frequency + halved)
     whole, covered = np.zeros(shape[1]), np.zeros(shape[1])
     # Term by term, so that sums do not depend on how many terms are added at a time.
-    for part, shown in zip(parts, weights[:, None] * held, strict=True):
+    for part, shown in zip(parts, worth * held, strict=True):
         whole += part
         covered += shown
     sums = np.bincount(places, weights.take(columns) * share, minlength=len(passages)).astype(np.float64, copy=False)
@@ -152,7 +151,6 @@ def read(
         covered=covered,
         passages=passages,
         starts=[*starts.tolist(), len(passages)],
-        owners=passage_notes,
         sums=sums,
         places={
             term: places[end - width : end] for term, width, end in zip(terms, widths, accumulate(widths), strict=True)

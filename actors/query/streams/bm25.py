@@ -115,9 +115,9 @@ def shares(
     words = np.arange(len(stems)).repeat(counts)
     first = begins(words, passages).nonzero()[0]  # a word's places come by passage
     passages, words, frequency = passages.take(first), words.take(first), np.add.reduceat(weight, first)
-    tokens = lengths.take(passages, mode="clip").astype(np.float64)
-    if not tokens.all():
-        tokens[tokens == 0] = mean_tokens
+    tokens: Lengths | Floats = lengths.take(passages, mode="clip")
+    if np.count_nonzero(tokens) < len(tokens):
+        tokens = np.where(tokens == 0, mean_tokens, tokens)
     share = frequency * (FTS5_K1 + 1.0) / (frequency + FTS5_K1 * (1.0 - FTS5_B + FTS5_B * tokens / mean_tokens))
     best = np.lexsort((-share, words))  # passages ascend, and the sort is stable
     passages, share = passages.take(best), share.take(best)

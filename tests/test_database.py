@@ -207,8 +207,9 @@ async def test_damage_at_open_is_set_aside(tmp_path: Path, damage: str) -> None:
     assert len(aside) == (damage != "empty")
 
 
-async def test_damage_while_running(tmp_path: Path) -> None:
+async def test_damage_while_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that turns to noise under us fails the call that meets it, is replaced, and `reborn` tells why."""
+    monkeypatch.setattr(database_module, "CHECKPOINT_IDLE_S", 60.0)  # what is done in idle time would meet it too
     path = tmp_path / "r.sqlite"
     async with opened(path) as db:
         reborn: list[str] = []
@@ -247,6 +248,36 @@ async def test_noise_under_an_idle_connection_is_noticed(tmp_path: Path, monkeyp
             stream.write(os.urandom(16384))
         await until(lambda: bool(reborn))
         assert await db.read(keys) == []
+
+
+async def test_full_text_is_merged_when_nobody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each transaction leaves a piece of full text that every question looks into: they become few, and hold the same."""
+    monkeypatch.setattr(database_module, "WATCH_S", 0.02)
+    monkeypatch.setattr(database_module, "CHECKPOINT_IDLE_S", 0.05)
+
+    def store(conn: Conn, number: int) -> None:
+        words = " ".join(f"w{number}x{n}" for n in range(2000))
+        conn.execute("INSERT INTO chunk_fts (rowid, title, heading, body) VALUES (?, '', '', ?)", (number, words))
+
+    def pieces(conn: Conn) -> int:
+        return int(conn.execute("SELECT count(DISTINCT segid) FROM chunk_fts_idx").fetchone()[0])
+
+    async with opened(tmp_path / "r.sqlite") as db:
+        for number in range(1, 8):
+            await db.run(store, number)
+        left = [7]
+
+        async def few() -> None:
+            while left[-1] > 3:
+                left.append(await db.read(pieces))
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(few(), 20)
+        for number in range(1, 8):
+            found = await db.read(
+                lambda conn, n=number: conn.execute(f"SELECT rowid FROM chunk_fts('w{n}x1999')").fetchall()
+            )
+            assert found == [(number,)]
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "cut"])

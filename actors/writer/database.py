@@ -40,6 +40,7 @@ from .opening import (
     state_of,
     verify,
 )  # fmt: skip
+from .records.maintenance import merge_some_words
 from .schema import SCHEMA, Schema
 
 log = logging.getLogger("recalld.writer.database")
@@ -96,7 +97,8 @@ class Database:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looked_at = self._written_at = self._used_at = 0.0
-        self._unchecked = True
+        self._unchecked = self._unmerged = True
+        """What has been written since is not yet in one file, or not yet merged."""
         self._caching = True
         """Whether pages may be cached that the last look at an idle connection has not let go of."""
         self._mtime_ns = 0
@@ -280,7 +282,7 @@ class Database:
         self.functions_total += functions
         self.last_write_ms = time.time_ns() // 1_000_000
         self._written_at = time.monotonic()
-        self._unchecked = True
+        self._unchecked = self._unmerged = True
 
     def _failed(self, batch: list[Job], error: Exception) -> None:
         """Answer all with what happened; on damage begin again with a fresh database."""
@@ -392,8 +394,8 @@ class Database:
 
     def _idle(self) -> None:
         """
-        Bring the log into the database and cut it, when nobody writes: readers then start from one small file. Let go of
-        cached pages when nobody reads either.
+        When nobody writes, merge pieces of full text step by step; then bring the log into the database and cut it: readers
+        start from one small file. Let go of cached pages when nobody reads either.
 
         After a failure, try a small write first: the state that others see must not wait for somebody's call.
         """
@@ -407,8 +409,12 @@ class Database:
             return
         if self.problem or time.monotonic() - self._written_at < CHECKPOINT_IDLE_S:
             return
-        self._unchecked = self._checked_in = False
+        self._checked_in = False
         try:
+            if self._unmerged:
+                self._unmerged, self._caching = merge_some_words(self._conn), True
+                return
+            self._unchecked = False
             self._conn.execute("PRAGMA busy_timeout = 100")
             self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._conn.execute("PRAGMA optimize")

@@ -209,7 +209,7 @@ async def test_damage_at_open_is_set_aside(tmp_path: Path, damage: str) -> None:
 
 async def test_damage_while_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that turns to noise under us fails the call that meets it, is replaced, and `reborn` tells why."""
-    monkeypatch.setattr(database_module, "CHECKPOINT_IDLE_S", 60.0)  # what is done in idle time would meet it too
+    monkeypatch.setattr(database_module, "WATCH_S", 60.0)  # what is done in idle time would meet it too
     path = tmp_path / "r.sqlite"
     async with opened(path) as db:
         reborn: list[str] = []

@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from recalld.memory.notes.chunks import TARGET_TOKENS, cut_line, tokens_of, words_of
 from recalld.memory.notes.parse import parse
@@ -124,6 +124,7 @@ LINES = st.sampled_from(
 )  # fmt: skip
 
 
+@example(lines=["```", "生存" * 150, "", words(300)], head="")
 @given(st.lists(LINES, max_size=40), st.sampled_from(["", "---\ntitle: x\n---\n", "---\nbad: [\n---\n"]))
 @settings(max_examples=400, deadline=None)
 def test_nothing_is_lost(lines, head):

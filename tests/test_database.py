@@ -270,7 +270,7 @@ async def test_full_text_is_merged_when_nobody_writes(tmp_path: Path, monkeypatc
         async def few() -> None:
             while left[-1] > 3:
                 left.append(await db.read(pieces))
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # reads too are no idle time
 
         await asyncio.wait_for(few(), 20)
         for number in range(1, 8):

@@ -201,7 +201,9 @@ def test_reindex_keeps_versions_and_compact_forgets_for_good(fresh) -> None:
     until("the new index", lambda: daemon.figure("writer", "databases_opened") > born)
     daemon.settle(vectors=True)
     assert versions(daemon) == before
-    assert "one" in daemon.recall("one", as_of="2025-02-01", streams=("vector",)).hits[0].passage
+    # On a busy machine a question may have to do without its vector.
+    old = until("a vector", lambda: daemon.recall("one", as_of="2025-02-01", streams=("vector",)).hits or None)
+    assert "one" in old[0].passage
     daemon.ask("writer", Maintain(what="compact"))
     vault.commit(MAY, {"a.md": "three"})
     daemon.settle()

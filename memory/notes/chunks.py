@@ -188,8 +188,10 @@ def _cut_block(sizes: Mapping[int, float], first: int, last: int) -> Iterator[tu
     start, size = first, 0.0
     for at in range(first, last + 1):
         own = sizes[at]
-        if size and size + own > TARGET_TOKENS:
-            yield start, at - 1, size
+        if size + own > TARGET_TOKENS:
+            # Empty lines before a long one are left out: with them it would not stand alone, to be cut.
+            if size:
+                yield start, at - 1, size
             start, size = at, 0.0
         size += own
     yield start, last, size

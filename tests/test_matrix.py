@@ -1,5 +1,7 @@
 """actors/query/matrix.py: exact search over quantised vectors, at three grains, while rows come and go."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from recalld.actors.query import matrix as module
 from recalld.actors.query import similar
 from recalld.actors.query.chunks import ChunkTable
 from recalld.actors.query.matrix import MEAN_FEW, Matrix
-from recalld.actors.query.quantised import floats, ranges
+from recalld.actors.query.quantised import BLOCK_ROWS, Quantised, floats, ranges
 from recalld.actors.query.streams.vectors import SentenceRow
 
 DIM = 48
@@ -363,3 +365,21 @@ def test_ten_thousand_notes_fit_in_the_budget():
         matrix.put_sentences(hashes, [SentenceRow(h, i, i + 1, vector) for h in sorted(hashes) for i in range(5)])
     assert matrix.sentence_count == 100_000
     assert matrix.nbytes() < 60e6
+
+
+def test_blocks_are_compared_on_two_threads_as_on_one():
+    """Whoever takes which block, also while others compare: the numbers are those of one block after the other."""
+    random = np.random.default_rng(4)
+    rows, many = Quantised(32, 5000), random.integers(0, 5000, 2600)
+    rows.put(np.arange(5000), random.standard_normal((5000, 32)).astype(np.float32))
+    queries = random.standard_normal((2, 32)).astype(np.float32)
+
+    def by_hand(chosen):
+        parts = [chosen[at : at + BLOCK_ROWS] for at in range(0, len(chosen), BLOCK_ROWS)]
+        dots = [[rows.data[part].astype(np.float32) @ query for part in parts] for query in queries]
+        return np.array([np.concatenate(line) for line in dots]) * rows.scale[chosen]
+
+    whole, some = by_hand(np.arange(5000)), by_hand(many)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: (rows.dot(queries, 5000), rows.dot_rows(queries, many)), range(40)))
+    assert all(np.array_equal(one, whole) and np.array_equal(other, some) for one, other in found)

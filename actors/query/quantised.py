@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,29 +48,55 @@ class Quantised:
         """Each of ``queries`` with the first ``rows`` rows: one line of results per query."""
         data, scale = self.data, self.scale
         out = np.empty((len(queries), rows), np.float32)
-        _, wide = _scratch.of(self.dim)
-        for start in range(0, rows, BLOCK_ROWS):
+
+        def compare(start: int) -> None:
             end = min(rows, start + BLOCK_ROWS)
-            block = wide[: end - start]
+            block = _scratch.of(self.dim)[1][: end - start]
             np.copyto(block, data[start:end])
             for line, query in enumerate(queries):
                 np.dot(block, query, out=out[line, start:end])
+
+        _in_blocks(compare, rows)
         out *= scale[:rows]
         return out
 
     def dot_rows(self, queries: Floats, rows: Ints) -> Floats:
         """Each of ``queries`` with these rows: one line of results per query."""
+        data, scale = self.data, self.scale
         out = np.empty((len(queries), len(rows)), np.float32)
-        taken, wide = _scratch.of(self.dim)
-        for start in range(0, len(rows), BLOCK_ROWS):
+
+        def compare(start: int) -> None:
             part = rows[start : start + BLOCK_ROWS]
+            taken, wide = _scratch.of(self.dim)
             block = wide[: len(part)]
             # Rows are within bounds; 'raise' would have numpy take them to a buffer of its own first.
-            np.copyto(block, self.data.take(part, axis=0, out=taken[: len(part)], mode="clip"))
+            np.copyto(block, data.take(part, axis=0, out=taken[: len(part)], mode="clip"))
             for line, query in enumerate(queries):
                 np.dot(block, query, out=out[line, start : start + len(part)])
-        out *= self.scale[rows]
+
+        _in_blocks(compare, len(rows))
+        out *= scale[rows]
         return out
+
+
+def _in_blocks(work: Callable[[int], None], rows: int) -> None:
+    """
+    ``work(start)`` for each block of ``rows``, on two threads where there are several: numpy leaves the interpreter alone
+    meanwhile, and a core that the embedder has just left is free. A second thread that comes late leaves all to the first.
+    """
+    left = iter(range(0, rows, BLOCK_ROWS))
+
+    def take() -> None:
+        for start in left:
+            work(start)
+
+    second = _second.submit(take) if rows > 2 * BLOCK_ROWS else None
+    take()
+    if second is not None and not second.cancel():
+        second.result()
+
+
+_second = ThreadPoolExecutor(1, thread_name_prefix="compare")
 
 
 class _Scratch(threading.local):

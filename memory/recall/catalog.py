@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ids import Ids, file, strike
+from . import authority
 from .entities import mentions_of, titles_of
 from .types import Edge, Ints, NoteCard
 
@@ -32,6 +33,8 @@ class Notes:
         """A tuple up to FEW_IN: a dictionary takes three times as much, and finds one of a thousand at once."""
         self._replacing: dict[int, set[Edge]] = {}
         """Note -> links that say that it is replaced. Few notes have one, and every candidate of a question is asked."""
+        self._standing: dict[int, float] = {}
+        """Of notes that are not ordinary ones: reckoned once, because every candidate of a question is asked."""
         self._words = 0
         self._lengths = np.zeros(1024, np.int32)
         """By note id, which is a dense row number: 0 where there is no note, as always in the last place."""
@@ -58,6 +61,8 @@ class Notes:
         file(self.mentions, mentions_of(card), card.id)
         if card.kind:
             self.kinds[card.kind] = self.kinds.get(card.kind, 0) + 1
+        if (standing := authority.factor(card)) != 1.0:
+            self._standing[card.id] = standing
         self._words += card.words
         if card.id >= len(self._lengths) - 1:
             more = max(card.id + 2, len(self._lengths) * 3 // 2) - len(self._lengths)
@@ -87,6 +92,10 @@ class Notes:
         for edge in kept:
             self._replaces(edge, True)
             self._hook(edge)
+
+    def standing(self, note_id: int) -> float:
+        """``authority.factor`` of a note; 1.0 for one that is not here."""
+        return self._standing.get(note_id, 1.0)
 
     def out_edges(self, note_id: int) -> Sequence[Edge]:
         return self._out.get(note_id, ())
@@ -141,6 +150,7 @@ class Notes:
         card = self.cards.pop(note_id, None)
         if card is None:
             return
+        self._standing.pop(note_id, None)
         strike(self.titles, titles_of(card), note_id)
         strike(self.mentions, mentions_of(card), note_id)
         if card.kind:

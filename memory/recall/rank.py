@@ -182,7 +182,7 @@ def _factors(
         card = catalog.cards[note]
         own: dict[str, float] = {}
         if not sessions:
-            standing = authority.factor(card)
+            standing = catalog.standing(note)
             if standing != 1.0:
                 own["authority"] = standing**params.authority_strength
         elif authority.is_session(card):

@@ -53,6 +53,8 @@ CLAIM = 256
 """Passages per StoreVectors: about 2 MB, well below a frame."""
 MAX_SENTENCES = 12
 LIMIT_S = 1800.0
+RESTING_S = 3.0
+"""Three beats of an actor without news."""
 CLI_RUNS = 15
 START_RUNS = 15
 
@@ -128,6 +130,7 @@ def index(daemon: Daemon, *, real: bool) -> dict[str, Any]:
         synthesise(daemon)
     until("vectors", lambda: settled(daemon).pending_vectors == 0, LIMIT_S)
     until("loaded", lambda: daemon.figure("query", "vector_notes") >= daemon.figure("query", "notes") > 0, LIMIT_S)
+    rest(daemon)
     return {
         "notes": daemon.figure("query", "notes"),
         "chunks": daemon.figure("query", "chunks"),
@@ -135,6 +138,16 @@ def index(daemon: Daemon, *, real: bool) -> dict[str, Any]:
         "vectors_s": round(time.perf_counter() - started - text_s, 1),
         "matrix_mb": round(daemon.figure("query", "vector_bytes") / 1e6, 1),
     }
+
+
+def rest(daemon: Daemon) -> None:
+    """Wait until the query process has fetched the sentences that it keeps: what is asked from then on is warm."""
+    before, since = -1.0, time.monotonic()
+    while time.monotonic() - since < RESTING_S:
+        now = daemon.figure("query", "vector_bytes")
+        if now != before:
+            before, since = now, time.monotonic()
+        time.sleep(0.2)
 
 
 def settled(daemon: Daemon) -> Settled:

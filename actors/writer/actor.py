@@ -46,7 +46,6 @@ from ...protocol.messages.index import (
     VaultState,
 )
 from ...protocol.server import Handler, Server
-from .. import heap
 from ..base import BootFailure, Env
 from ..sqlite import version_problem
 from . import figures
@@ -115,7 +114,6 @@ class Writer:
     async def run(self, ready: Callable[[], None]) -> None:
         if problem := version_problem():
             raise BootFailure(problem)
-        heap.collect_seldom()
         lock = OnlyOne(self.env.paths.data)
         await lock.acquire()
         try:

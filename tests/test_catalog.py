@@ -12,6 +12,7 @@ from recalld.actors.query import live as live_module
 from recalld.actors.query.catalog import View
 from recalld.actors.query.live import Live, load_notes, load_vectors
 from recalld.actors.query.reader import Reader, connect
+from recalld.memory.recall import authority
 
 from .asking import desk
 from .indexing import Index
@@ -69,8 +70,23 @@ def picture(view):
         "chunks": {n: view.chunks.chunks_of(n) for n in view.cards},
         "count": len(view.chunks),
         "titles": {name: set(ids) for name, ids in view.notes.titles.items()},
+        "standing": {card.path: view.notes.standing(card.id) for card in view.cards.values()},
         "vectors": layout.chunks.tolist() if layout else None,
     }
+
+
+def test_a_note_has_the_standing_of_its_card(index):
+    """Also after it changed its kind, and none once it is gone."""
+    index.write_all({"a.md": "---\ntype: decision\n---\nOne.\n", "b.md": "Two.\n"})
+    view = loaded(index)
+    card, other = sorted(view.cards.values(), key=lambda card: card.path)
+    assert (view.notes.standing(card.id), view.notes.standing(other.id)) == (authority.factor(card), 1.0)
+    assert authority.factor(card) > 1.0
+    view.notes.put(msgspec.structs.replace(card, kind="note"))
+    assert view.notes.standing(card.id) == 1.0
+    view.notes.put(card)
+    view.notes.drop(card.id)
+    assert view.notes.standing(card.id) == 1.0
 
 
 def test_links_are_resolved_in_both_directions(index):

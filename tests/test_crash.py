@@ -66,7 +66,8 @@ def test_acknowledged_events_survive_kills(short_tmp: Path) -> None:
         for kill in range(1, KILLS + 1):
             wanted = kill * PRODUCERS * EACH // (KILLS + 1)
             until("acknowledgements", lambda wanted=wanted: len(acknowledged) >= wanted)  # type: ignore[misc]
-            os.kill(daemon.pids()["writer"], signal.SIGKILL)
+            # So many may have come before the kill before this one: the writer may be on its way back.
+            os.kill(until("a writer", lambda: daemon.pids().get("writer")), signal.SIGKILL)
         until("all are acknowledged", lambda: len(acknowledged) == PRODUCERS * EACH, 60)
         daemon.settle()
         conn = sqlite3.connect(daemon.paths.database)

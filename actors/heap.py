@@ -18,7 +18,7 @@ ARENAS = 2
 YOUNG = 10_000
 """
 Objects that are made before the collector looks for cycles among them. A question makes that many, and hardly a cycle: looking
-at each 700, as Python does, takes a twentieth of its time; of a message with a hundred notes, three quarters of its decoding.
+at each 700, as Python does, takes a twentieth of its time. Parsing notes makes many as well.
 """
 MMAPPED_BYTES = 1 << 20
 """Arrays of this size are mapped by themselves, and unmapped when they are replaced. Setting it stops glibc raising it."""

@@ -36,7 +36,7 @@ Padded tokens per batch. Larger ones are no faster on one thread and cost memory
 1024, 2048 tokens: 91/101, 88/101, 85/129, 81/173 (MiniLM, sentences and passages mixed); 256 saves 18 MB at the peak.
 """
 QUICK_THREADS = 2
-"""One question on two threads takes three quarters of the time; the vector is the same to the bit."""
+"""One question on two threads takes four fifths of the time; the vector is the same to the bit."""
 CHARS_PER_TOKEN = 16
 """More of a text than max_tokens times this is not even tokenised: the longest run of tokens in prose is far shorter."""
 

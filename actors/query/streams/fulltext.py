@@ -133,13 +133,13 @@ def find(
     for table, found in of_words.items():
         found |= read(table, [term.stem for term in chosen if term.kind == "word" and term.stem not in found])
     for term in chosen:
-        parts = [
+        by_table = [
             found[term.stem][1:]
             if term.kind == "word"
             else _matches(conn, table, term, params, rows, df[term.text], averages)
             for (table, averages), found in zip(tables.items(), of_words.values(), strict=True)
         ]
-        chunks, shares = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        chunks, shares = by_table[0] if len(by_table) == 1 else map(np.concatenate, zip(*by_table, strict=True))
         if term.kind != "word" and len(chunks) < rows:
             df[term.text] = len(chunks)
         if allowed is not None:
